@@ -1,0 +1,374 @@
+/* The life of one command: started from a Start order (agent/runner.c), running, draining once its
+ * leader is reaped, ended when its pipes are empty too. Ends exactly once, with an outcome that
+ * says what happened and nothing else. next: agent/spawn.c makes the process, agent/command_io.c
+ * moves its bytes, agent/command_events.c tells the orchestrator. */
+#include "agent/command-internal.h"
+#include "agent/spawn.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+
+static const char *const state_names[COMMAND_STATE_COUNT_] = {
+    [COMMAND_RUNNING] = "running",
+    [COMMAND_DRAINING] = "draining",
+    [COMMAND_ENDED] = "ended",
+};
+
+static const bool transitions[COMMAND_STATE_COUNT_][COMMAND_STATE_COUNT_] = {
+    [COMMAND_RUNNING] = { [COMMAND_DRAINING] = true, [COMMAND_ENDED] = true },
+    [COMMAND_DRAINING] = { [COMMAND_ENDED] = true },
+};
+
+const char *command_state_name(enum command_state state)
+{
+    return (unsigned)state < COMMAND_STATE_COUNT_ ? state_names[state] : "unknown";
+}
+
+static void set_state(struct command *command, enum command_state state)
+{
+    assert(transitions[command->state][state]);
+    log_debug("command state", LF_STR("command", command->id.text),
+              LF_STR("from", command_state_name(command->state)),
+              LF_STR("to", command_state_name(state)));
+    command->state = state;
+}
+
+void command_changed(struct command *command)
+{
+    command->host.changed(command->host.userdata, command);
+}
+
+/* Ending. */
+
+static void end(struct command *command)
+{
+    set_state(command, COMMAND_ENDED);
+    loop_timer_stop(command->timeout);
+    loop_timer_stop(command->kill);
+    loop_timer_stop(command->drain);
+    loop_timer_stop(command->alone);
+    for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
+        if (command->pipes[i].fd >= 0)
+            command->outcome.held_open = true;
+    command->ended_due = true;
+    /* Pipes that are still open are read and discarded from here on; their credit does not count.
+     */
+    for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
+        if (command->pipes[i].io)
+            loop_io_want(command->pipes[i].io, EPOLLIN);
+    log_info("command ended", LF_STR("command", command->id.text), LF_INT("pid", command->pid),
+             LF_UINT("duration_us", command->outcome.duration_us),
+             LF_UINT("stdout_bytes", command->pipes[0].bytes),
+             LF_UINT("stderr_bytes", command->pipes[1].bytes));
+    command_changed(command);
+}
+
+void command_check_finished(struct command *command)
+{
+    if (command->state != COMMAND_DRAINING)
+        return;
+    for (size_t i = 0; i < ELEMENTS(command->pipes); i++) {
+        const struct command_pipe *pipe = &command->pipes[i];
+        if (pipe->fd >= 0 && (pipe->must_read > 0 || !command->drain_over))
+            return;
+    }
+    end(command);
+}
+
+static void on_drain_over(void *userdata)
+{
+    struct command *command = userdata;
+    command->drain_over = true;
+    command_check_finished(command);
+}
+
+static void judge(struct command *command, const siginfo_t *info)
+{
+    struct command_outcome *outcome = &command->outcome;
+    if (info->si_pid == 0) {
+        outcome->kind = SANDSTORM__V1__OUTCOME__RESULT_LOST;
+        (void)snprintf(outcome->detail, sizeof(outcome->detail),
+                       "the process was reaped by somebody else");
+    } else if (command->cause == CAUSE_TIMED_OUT) {
+        outcome->kind = SANDSTORM__V1__OUTCOME__RESULT_TIMED_OUT;
+    } else if (command->cause == CAUSE_CANCELLED) {
+        outcome->kind = SANDSTORM__V1__OUTCOME__RESULT_CANCELLED;
+        (void)snprintf(outcome->detail, sizeof(outcome->detail), "%s", command->cancel_reason);
+    } else if (info->si_code == CLD_EXITED) {
+        outcome->kind = SANDSTORM__V1__OUTCOME__RESULT_EXITED;
+        outcome->code = (unsigned)info->si_status;
+    } else {
+        outcome->kind = SANDSTORM__V1__OUTCOME__RESULT_SIGNALED;
+        outcome->signal = (unsigned)info->si_status;
+        outcome->core_dumped = info->si_code == CLD_DUMPED;
+    }
+}
+
+static void on_reaped(void *userdata, const siginfo_t *info, const struct rusage *usage)
+{
+    struct command *command = userdata;
+    loop_child_free(command->child);
+    command->child = NULL;
+    close_fd(&command->pidfd);
+    loop_timer_stop(command->kill);
+    loop_timer_stop(command->timeout);
+    command->outcome.ended_us = wall_us();
+    command->outcome.duration_us = monotonic_us() - command->started_monotonic_us;
+    command->outcome.usage = *usage;
+    judge(command, info);
+    command_note_unread(command);
+    set_state(command, COMMAND_DRAINING);
+    loop_timer_start(command->drain, COMMAND_DRAIN_US);
+    command_check_finished(command);
+}
+
+/* Killing. The leader is not reaped while pidfd is open, so its number is still its group's. */
+
+static void kill_tree(const struct command *command, int number)
+{
+    if (command->pidfd >= 0)
+        (void)kill(-command->pid, number);
+}
+
+static void on_kill(void *userdata)
+{
+    kill_tree(userdata, SIGKILL);
+}
+
+static void kill_softly(struct command *command, uint64_t grace_us)
+{
+    kill_tree(command, SIGTERM);
+    /* A stopped process would never see it. */
+    kill_tree(command, SIGCONT);
+    loop_timer_start(command->kill, grace_us);
+}
+
+static void on_timeout(void *userdata)
+{
+    struct command *command = userdata;
+    command->cause = CAUSE_TIMED_OUT;
+    kill_softly(command, command->kill_grace_us);
+}
+
+static void on_alone(void *userdata)
+{
+    command_cancel(userdata, 0, "client gone");
+}
+
+void command_cancel(struct command *command, uint64_t grace_us, const char *reason)
+{
+    if (command->state != COMMAND_RUNNING)
+        return;
+    if (command->cause == CAUSE_NONE) {
+        command->cause = CAUSE_CANCELLED;
+        command->cancel_reason = reason;
+    }
+    kill_softly(command, grace_us ? grace_us : command->kill_grace_us);
+}
+
+/* Starting. */
+
+static int new_bare(const struct command_host *host, const struct command_id *id,
+                    struct command **ret, struct err *err)
+{
+    struct command *command = calloc(1, sizeof(*command));
+    if (!command)
+        return err_nomem(err);
+    command->host = *host;
+    command->id = *id;
+    command->pidfd = -1;
+    command->input.fd = -1;
+    for (size_t i = 0; i < ELEMENTS(command->pipes); i++) {
+        command->pipes[i].command = command;
+        command->pipes[i].fd = -1;
+        command->pipes[i].stream = i == 0 ? SPOOL_STDOUT : SPOOL_STDERR;
+    }
+    buf_init(&command->input.bytes, COMMAND_STDIN_WINDOW);
+    window_receiver_init(&command->input.window, 0, COMMAND_STDIN_WINDOW);
+    spool_init(&command->spool, SPOOL_BYTES_MAX);
+    if (loop_timer_new(host->loop, on_timeout, command, &command->timeout, err) < 0 ||
+        loop_timer_new(host->loop, on_kill, command, &command->kill, err) < 0 ||
+        loop_timer_new(host->loop, on_drain_over, command, &command->drain, err) < 0 ||
+        loop_timer_new(host->loop, on_alone, command, &command->alone, err) < 0) {
+        command_free(command);
+        return -1;
+    }
+    *ret = command;
+    return 0;
+}
+
+static void fail_start(struct command *command, Sandstorm__V1__StartStep step, int error,
+                       const char *detail)
+{
+    command->outcome.kind = SANDSTORM__V1__OUTCOME__RESULT_START_FAILED;
+    command->outcome.step = step;
+    command->outcome.error = error;
+    (void)snprintf(command->outcome.detail, sizeof(command->outcome.detail), "%s", detail);
+    command->outcome.ended_us = wall_us();
+    command->stdin_due = false;
+    command_close_pipes(command);
+    end(command);
+}
+
+static void apply_policies(struct command *command, const Sandstorm__V1__CommandSpec *spec)
+{
+    command->output_policy = spec->output_policy;
+    command->kill_grace_us =
+        spec->kill_grace_ms ? spec->kill_grace_ms * 1000 : COMMAND_KILL_GRACE_US;
+    command->timeout_us = spec->timeout_ms * 1000;
+    command->kill_when_alone =
+        spec->client_gone == SANDSTORM__V1__CLIENT_GONE_POLICY__CLIENT_GONE_POLICY_KILL_AFTER;
+    command->alone_us = spec->client_gone_after_ms * 1000;
+}
+
+/* From pipes to a watched process. *ret_step says how far it came. */
+static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                  const struct command_exec *exec, enum spawn_step *ret_step, struct err *err)
+{
+    CLEANUP_FD int child_in = -1;
+    CLEANUP_FD int child_out = -1;
+    CLEANUP_FD int child_err = -1;
+    int fds[3] = { -1, -1, -1 };
+    *ret_step = SPAWN_STEP_PIPES;
+    int r = command_open_pipes(command, spec->stdin_mode, fds, err);
+    child_in = fds[0];
+    child_out = fds[1];
+    child_err = fds[2];
+    if (r < 0 || command_watch_pipes(command, err) < 0)
+        return -1;
+    const struct spawn_request request = {
+        .argv = exec->argv,
+        .environment = exec->environment,
+        .path = exec->path,
+        .cwd = exec->cwd,
+        .stdio = { child_in, child_out, child_err },
+    };
+    struct spawn_result process;
+    if (spawn_process(&request, &process, ret_step, err) < 0)
+        return -1;
+    command->pid = process.pid;
+    command->pidfd = process.pidfd;
+    return 0;
+}
+
+static int start(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                 enum spawn_step *ret_step, struct err *err)
+{
+    *ret_step = SPAWN_STEP_SPEC;
+    if (command_spec_check(spec, err) < 0)
+        return -1;
+    apply_policies(command, spec);
+    struct command_exec exec;
+    if (command_spec_exec(spec, &exec, err) < 0)
+        return -1;
+    command->outcome.started_us = wall_us();
+    command->started_monotonic_us = monotonic_us();
+    int r = launch(command, spec, &exec, ret_step, err);
+    command_exec_free(&exec);
+    if (r < 0)
+        return -1;
+    if (loop_child_new(command->host.loop, command->pidfd, on_reaped, command, &command->child,
+                       err) < 0) {
+        /* Without a watcher nobody would ever reap it. */
+        *ret_step = SPAWN_STEP_FORK;
+        (void)kill(-command->pid, SIGKILL);
+        siginfo_t info;
+        (void)waitid(P_PIDFD, (id_t)command->pidfd, &info, WEXITED);
+        close_fd(&command->pidfd);
+        return -1;
+    }
+    command->started_due = true;
+    if (command->timeout_us)
+        loop_timer_start(command->timeout, command->timeout_us);
+    if (spec->stdin_mode == SANDSTORM__V1__STDIN_MODE__STDIN_MODE_INLINE)
+        return command_input_inline(command, &spec->stdin_data, err);
+    return 0;
+}
+
+int command_new(const struct command_host *host, const struct command_id *id,
+                const Sandstorm__V1__Start *order, struct command **ret, struct err *err)
+{
+    struct command *command;
+    if (new_bare(host, id, &command, err) < 0)
+        return -1;
+    (void)memcpy(command->digest, order->spec_digest.data,
+                 MIN(order->spec_digest.len, sizeof(command->digest)));
+    *ret = command;
+    enum spawn_step step;
+    struct err why = { 0 };
+    if (start(command, order->spec, &step, &why) < 0) {
+        log_info("command could not start", LF_STR("command", id->text), LF_ERR(&why));
+        fail_start(command, (Sandstorm__V1__StartStep)step, why.sys_errno, why.text);
+        return 0;
+    }
+    log_info("command started", LF_STR("command", id->text), LF_INT("pid", command->pid));
+    return 0;
+}
+
+int command_new_refused(const struct command_host *host, const struct command_id *id,
+                        Sandstorm__V1__StartStep step, int error, const char *detail,
+                        struct command **ret, struct err *err)
+{
+    if (new_bare(host, id, ret, err) < 0)
+        return -1;
+    fail_start(*ret, step, error, detail);
+    return 0;
+}
+
+void command_free(struct command *command)
+{
+    if (!command)
+        return;
+    if (command->pidfd >= 0) {
+        kill_tree(command, SIGKILL);
+        siginfo_t info;
+        (void)waitid(P_PIDFD, (id_t)command->pidfd, &info, WEXITED);
+    }
+    loop_child_free(command->child);
+    close_fd(&command->pidfd);
+    command_close_pipes(command);
+    spool_done(&command->spool);
+    loop_timer_free(command->timeout);
+    loop_timer_free(command->kill);
+    loop_timer_free(command->drain);
+    loop_timer_free(command->alone);
+    free(command);
+}
+
+/* What others may know. */
+
+const struct command_id *command_id(const struct command *command)
+{
+    return &command->id;
+}
+
+enum command_state command_state(const struct command *command)
+{
+    return command->state;
+}
+
+bool command_same_spec(const struct command *command, const ProtobufCBinaryData *digest)
+{
+    return digest->len == sizeof(command->digest) &&
+           memcmp(digest->data, command->digest, sizeof(command->digest)) == 0;
+}
+
+size_t command_spooled(const struct command *command)
+{
+    return (size_t)(spool_end(&command->spool) - spool_first(&command->spool));
+}
+
+void command_position(const struct command *command, Sandstorm__V1__CommandPosition *ret)
+{
+    ret->command_id = (char *)command->id.text;
+    ret->first_offset = spool_first(&command->spool);
+    ret->end_offset = spool_end(&command->spool);
+    ret->ended = command->state == COMMAND_ENDED;
+    ret->stdin_received = command->input.window.received;
+}

@@ -1,0 +1,67 @@
+/* One command in the runner: a process, its pipes, its ledger and its honest end. It owns its id
+ * for as long as the runner remembers it, whatever happens to the link. Runner's loop thread. */
+#pragma once
+
+#include "agent/spool.h"
+#include "common/ids.h"
+#include "common/loop.h"
+#include "sandstorm/v1/link.pb-c.h"
+
+#include <stdbool.h>
+
+#define COMMAND_DIGEST_LEN    32u
+#define COMMAND_STDIN_WINDOW  (64u * 1024)
+#define COMMAND_ARGV_MAX      4096u
+#define COMMAND_ENV_MAX       4096u
+#define COMMAND_KILL_GRACE_US 5000000u
+#define COMMAND_DRAIN_US      250000u /* how long a dead leader's pipes may stay open */
+#define COMMAND_MS_MAX        (365ull * 86400 * 1000)
+
+struct command;
+
+/* What a command needs of its runner. */
+struct command_host {
+    struct loop *loop;
+    /* The command has something to say, or ended. May come inside command_new(). */
+    void (*changed)(void *userdata, struct command *command);
+    void *userdata;
+};
+
+enum command_state { COMMAND_RUNNING, COMMAND_DRAINING, COMMAND_ENDED, COMMAND_STATE_COUNT_ };
+
+const char *command_state_name(enum command_state state);
+
+/* Starts it. A command that cannot be started is one that has ended with start_failed; the only
+ * failure here is no memory. */
+int command_new(const struct command_host *host, const struct command_id *id,
+                const Sandstorm__V1__Start *start, struct command **ret, struct err *err) must_use;
+/* A command that ended before it began; `step` and `error` say why. */
+int command_new_refused(const struct command_host *host, const struct command_id *id,
+                        Sandstorm__V1__StartStep step, int error, const char *detail,
+                        struct command **ret, struct err *err) must_use;
+/* Kills what still runs. */
+void command_free(struct command *command);
+
+const struct command_id *command_id(const struct command *command);
+enum command_state command_state(const struct command *command);
+bool command_same_spec(const struct command *command, const ProtobufCBinaryData *digest);
+size_t command_spooled(const struct command *command);
+void command_position(const struct command *command, Sandstorm__V1__CommandPosition *ret);
+
+/* Orders. Each returns true, or false and why not; a refused order changes nothing. */
+struct command_refusal {
+    Sandstorm__V1__RefusalReason reason;
+    const char *detail;
+};
+bool command_attach(struct command *command, const Sandstorm__V1__Attach *attach,
+                    struct command_refusal *ret);
+bool command_order(struct command *command, const Sandstorm__V1__CommandOrder *order,
+                   struct command_refusal *ret);
+/* TERM, then KILL after the grace (0: the spec's); the outcome becomes `cancelled`. */
+void command_cancel(struct command *command, uint64_t grace_us, const char *reason);
+/* The link lost its orchestrator: nothing is said until the next attach. */
+void command_mute(struct command *command);
+
+/* Events. The next one, packed as an AgentFrame; what was packed counts as said. */
+bool command_has_event(const struct command *command);
+size_t command_pack_event(struct command *command, uint8_t *out, size_t capacity);

@@ -1,0 +1,64 @@
+/* The inside of the runner, for agent/runner*.c only. */
+#pragma once
+
+#include "agent/command.h"
+#include "agent/released.h"
+#include "agent/runner.h"
+#include "common/daemon.h"
+#include "common/log.h"
+
+#include <uthash.h>
+#include <utlist.h>
+
+struct runner_entry {
+    struct command *command;
+    struct command_id id;
+    bool ready; /* in the queue of those that have something to say */
+    struct runner_entry *prev, *next;
+    UT_hash_handle hh;
+};
+
+struct runner_link;
+
+struct runner {
+    struct loop *loop;
+    struct daemon *daemon;
+    struct command_host host;
+    char *socket_path;
+    uid_t link_uid;
+    int listen_fd;
+    struct loop_io *listen_io;
+    struct runner_link *link; /* NULL while none is connected */
+    char instance[COMMAND_ID_LEN + 1];
+
+    struct runner_entry *commands; /* hash by id, in order of arrival */
+    struct runner_entry *ready;    /* fair queue */
+    struct released *released;
+    bool stopping;
+    struct log_limit strangers;
+};
+
+/* runner.c */
+struct runner_entry *runner_find(struct runner *runner, const struct command_id *id);
+unsigned runner_count_running(const struct runner *runner);
+void runner_forget(struct runner *runner, struct runner_entry *entry);
+void runner_link_gone(struct runner *runner);
+
+/* runner_link.c */
+int runner_link_new(struct runner *runner, int fd, struct runner_link **ret,
+                    struct err *err) must_use;
+void runner_link_free(struct runner_link *link);
+/* Something is ready to be said. */
+void runner_link_wake(struct runner_link *link);
+void runner_link_status_changed(struct runner_link *link);
+/* Begins an inventory for `epoch`; nothing else is said before its last frame. */
+void runner_link_begin_inventory(struct runner_link *link, uint64_t epoch);
+void runner_link_refuse(struct runner_link *link, const char *command_id,
+                        const struct command_refusal *refusal);
+/* Says that a released command was ordered again. */
+void runner_link_say_released(struct runner_link *link, const struct command_id *id);
+
+/* runner_orders.c */
+/* One packet from the link. -1 when it breaks the protocol: the link is cut. */
+int runner_receive(struct runner *runner, const uint8_t *data, size_t size,
+                   struct err *err) must_use;

@@ -1,0 +1,206 @@
+/* The runner's root object: the listening socket, the table of commands, the end. Gets its link
+ * from accept(2); hands packets to agent/runner_orders.c and hears from agent/command.c when a
+ * command has something to say. */
+#include "agent/runner-internal.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#define STRANGERS_LOGGED    5u
+#define STRANGERS_PERIOD_US 10000000u
+
+struct runner_entry *runner_find(struct runner *runner, const struct command_id *id)
+{
+    struct runner_entry *entry;
+    HASH_FIND(hh, runner->commands, id->text, COMMAND_ID_LEN, entry);
+    return entry;
+}
+
+unsigned runner_count_running(const struct runner *runner)
+{
+    unsigned running = 0;
+    for (const struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
+        running += command_state(entry->command) != COMMAND_ENDED;
+    return running;
+}
+
+void runner_forget(struct runner *runner, struct runner_entry *entry)
+{
+    if (entry->ready)
+        DL_DELETE(runner->ready, entry);
+    HASH_DEL(runner->commands, entry);
+    command_free(entry->command);
+    free(entry);
+}
+
+static void maybe_quit(struct runner *runner)
+{
+    if (runner->stopping && runner_count_running(runner) == 0)
+        loop_quit(runner->loop);
+}
+
+static void on_command_changed(void *userdata, struct command *command)
+{
+    struct runner *runner = userdata;
+    struct runner_entry *entry = runner_find(runner, command_id(command));
+    if (!entry)
+        return; /* still being made */
+    if (command_state(command) == COMMAND_ENDED) {
+        if (runner->link)
+            runner_link_status_changed(runner->link);
+        maybe_quit(runner);
+    }
+    if (entry->ready || !command_has_event(command))
+        return;
+    entry->ready = true;
+    DL_APPEND(runner->ready, entry);
+    if (runner->link)
+        runner_link_wake(runner->link);
+}
+
+/* The link. */
+
+void runner_link_gone(struct runner *runner)
+{
+    log_info("link disconnected");
+    runner_link_free(runner->link);
+    runner->link = NULL;
+    for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
+        command_mute(entry->command);
+}
+
+static void refuse_peer(struct runner *runner, const struct ucred *peer, const char *why)
+{
+    uint64_t suppressed;
+    if (log_limit_pass(&runner->strangers, monotonic_us(), &suppressed))
+        log_warn("connection refused", LF_INT("pid", peer->pid), LF_UINT("uid", peer->uid),
+                 LF_STR("reason", why), LF_UINT("suppressed", suppressed));
+}
+
+static void on_connection(void *userdata, uint32_t events)
+{
+    (void)events;
+    struct runner *runner = userdata;
+    CLEANUP_FD int fd = accept4(runner->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    struct ucred peer = { 0 };
+    socklen_t size = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return;
+    if (peer.uid != runner->link_uid && peer.uid != 0) {
+        refuse_peer(runner, &peer, "not the link's user");
+        return;
+    }
+    /* A dead link's socket is at its end at once, so a second connection is not a restart. */
+    if (runner->link) {
+        refuse_peer(runner, &peer, "a link is connected already");
+        return;
+    }
+    struct err err;
+    if (runner_link_new(runner, fd, &runner->link, &err) < 0) {
+        log_error("cannot serve the link", LF_ERR(&err));
+        return;
+    }
+    (void)TAKE_FD(fd);
+    log_info("link connected", LF_INT("pid", peer.pid), LF_UINT("uid", peer.uid));
+}
+
+static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *err)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    if (strlen(path) >= sizeof(address.sun_path))
+        return err_set(err, ERR_INVALID, "the socket path \"%s\" is longer than %zu characters",
+                       path, sizeof(address.sun_path) - 1);
+    (void)memcpy(address.sun_path, path, strlen(path));
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot create a socket");
+    /* A socket that answers belongs to a runner that lives; one that does not is a dead one's. */
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN)
+        return err_set(err, ERR_EXISTS, "another runner is listening on %s; stop it first", path);
+    if (errno == ECONNREFUSED && unlink(path) < 0)
+        return err_errno(err, errno, "cannot remove the old socket %s", path);
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        return err_errno(err, errno, "cannot create the socket %s", path);
+    if (chmod(path, 0600) < 0 || chown(path, link_uid, (gid_t)-1) < 0)
+        return err_errno(err, errno, "cannot give the socket %s to the link", path);
+    if (listen(fd, 4) < 0)
+        return err_errno(err, errno, "cannot listen on %s", path);
+    *ret = TAKE_FD(fd);
+    return 0;
+}
+
+/* Life. */
+
+static void on_stop(void *userdata)
+{
+    struct runner *runner = userdata;
+    runner->stopping = true;
+    for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
+        command_cancel(entry->command, 0, "the runner is stopping");
+    maybe_quit(runner);
+}
+
+int runner_new(const struct runner_config *config, struct runner **ret, struct err *err)
+{
+    struct runner *runner = calloc(1, sizeof(*runner));
+    if (!runner)
+        return err_nomem(err);
+    runner->listen_fd = -1;
+    runner->link_uid = config->link_uid;
+    runner->strangers = LOG_LIMIT(STRANGERS_PERIOD_US, STRANGERS_LOGGED);
+    struct command_id instance;
+    if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
+        daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
+        released_new(&runner->released, err) < 0 ||
+        open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
+        goto fail;
+    /* From here on the socket is ours to remove. */
+    runner->socket_path = strdup(config->socket);
+    if (!runner->socket_path) {
+        (void)err_nomem(err);
+        goto fail;
+    }
+    (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
+    runner->host = (struct command_host){ runner->loop, on_command_changed, runner };
+    if (loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
+                    &runner->listen_io, err) < 0)
+        goto fail;
+    *ret = runner;
+    return 0;
+fail:
+    runner_free(runner);
+    return -1;
+}
+
+int runner_run(struct runner *runner, struct err *err)
+{
+    log_info("runner ready", LF_STR("socket", runner->socket_path));
+    daemon_ready("listening on %s", runner->socket_path);
+    return loop_run(runner->loop, err);
+}
+
+void runner_free(struct runner *runner)
+{
+    if (!runner)
+        return;
+    runner_link_free(runner->link);
+    struct runner_entry *entry, *next;
+    HASH_ITER (hh, runner->commands, entry, next)
+        runner_forget(runner, entry);
+    released_free(runner->released);
+    loop_io_free(runner->listen_io);
+    close_fd(&runner->listen_fd);
+    if (runner->socket_path)
+        (void)unlink(runner->socket_path);
+    free(runner->socket_path);
+    daemon_free(runner->daemon);
+    loop_free(runner->loop);
+    free(runner);
+}

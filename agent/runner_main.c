@@ -1,0 +1,107 @@
+/* sandstorm-runner: owns the commands of this VM. Reads its settings, then hands over to
+ * agent/runner.c. */
+#include "agent/runner.h"
+#include "common/config.h"
+#include "common/daemon.h"
+#include "common/program.h"
+
+#include <pwd.h>
+#include <stddef.h>
+
+struct settings {
+    char *socket;
+    char *link_user;
+    char *log_level;
+    char *log_format;
+};
+
+static const struct config_key keys[] = {
+    { "runner_socket", "SANDSTORM_RUNNER_SOCKET", CONFIG_STRING, offsetof(struct settings, socket),
+      "/run/sandstorm/runner.sock", 0, 0, "the socket on which the link connects" },
+    { "link_user", NULL, CONFIG_STRING, offsetof(struct settings, link_user), NULL, 0, 0,
+      "the user that the link runs as; empty means the runner's own" },
+    { "log_level", "SANDSTORM_LOG_LEVEL", CONFIG_STRING, offsetof(struct settings, log_level),
+      "info", 0, 0, "error, warn, info or debug" },
+    { "log_format", "SANDSTORM_LOG_FORMAT", CONFIG_STRING, offsetof(struct settings, log_format),
+      "auto", 0, 0, "auto, text, json or journal" },
+    { 0 },
+};
+
+struct arguments {
+    const char *config;
+};
+
+static const struct option options[] = {
+    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of /etc/sandstorm/runner.yaml",
+      offsetof(struct arguments, config), 0, 0 },
+    { 0 },
+};
+
+static const char *const environment[] = {
+    "SANDSTORM_RUNNER_SOCKET",
+    "the socket on which the link connects",
+    "SANDSTORM_LOG_LEVEL",
+    "error, warn, info or debug",
+    "SANDSTORM_LOG_FORMAT",
+    "auto, text, json or journal",
+    NULL,
+};
+
+static const struct option_page page = {
+    .program = "sandstorm-runner",
+    .section = 8,
+    .summary = "run commands in this VM for the Sandstorm agent",
+    .usage = "[OPTION...]",
+    .options = options,
+    .environment = environment,
+};
+
+static int find_link_user(const char *name, uid_t *ret, struct err *err)
+{
+    if (!name || !*name) {
+        *ret = getuid();
+        return 0;
+    }
+    const struct passwd *entry = getpwnam(name);
+    if (!entry)
+        return err_set(err, ERR_NOT_FOUND,
+                       "there is no user \"%s\"; create it or change the setting \"link_user\"",
+                       name);
+    *ret = entry->pw_uid;
+    return 0;
+}
+
+static int serve(const struct settings *settings, struct err *err)
+{
+    struct runner_config config = { .socket = settings->socket };
+    struct runner *runner;
+    if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
+        daemon_prepare(err) < 0 || find_link_user(settings->link_user, &config.link_uid, err) < 0 ||
+        daemon_raise_files(RUNNER_COMMANDS_MAX * 4 + 64, err) < 0 ||
+        runner_new(&config, &runner, err) < 0)
+        return -1;
+    int r = runner_run(runner, err);
+    runner_free(runner);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments arguments = { 0 };
+    struct settings settings = { 0 };
+    struct err err = { 0 };
+    bool done;
+    int rest;
+    int r = program_parse(&page, argc, argv, &arguments, &done, &rest, &err);
+    if (r == 0 && done)
+        return 0;
+    if (r == 0 && rest < argc)
+        r = err_set(&err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[rest]);
+    if (r == 0)
+        r = config_load(keys, arguments.config ? arguments.config : "/etc/sandstorm/runner.yaml",
+                        arguments.config != NULL, &settings, &err);
+    if (r == 0)
+        r = serve(&settings, &err);
+    config_free(keys, &settings);
+    return r < 0 ? program_fail(page.program, &err) : 0;
+}

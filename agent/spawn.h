@@ -1,0 +1,38 @@
+/* Starts one process: its own session, descriptors 0 to 2 and no others, default signals, then
+ * execve. Says which step failed and with which errno. Blocks until execve has succeeded or failed;
+ * costs what posix_spawn costs. Runner's thread. */
+#pragma once
+
+#include "common/err.h"
+
+#include <sys/types.h>
+
+/* The numbers of enum StartStep in types.proto. */
+enum spawn_step {
+    SPAWN_STEP_NONE = 0,
+    SPAWN_STEP_SPEC = 1,
+    SPAWN_STEP_ADMIT = 2,
+    SPAWN_STEP_PIPES = 3,
+    SPAWN_STEP_FORK = 4,
+    SPAWN_STEP_SESSION = 5,
+    SPAWN_STEP_CWD = 9,
+    SPAWN_STEP_STDIO = 10,
+    SPAWN_STEP_EXEC = 11,
+};
+
+struct spawn_request {
+    char *const *argv;        /* NULL-ended */
+    char *const *environment; /* NULL-ended */
+    const char *path;         /* where argv[0] is looked for when it has no slash */
+    const char *cwd;
+    int stdio[3];
+};
+
+struct spawn_result {
+    pid_t pid;
+    int pidfd;
+};
+
+/* On failure err has the errno and *ret_step the step. */
+int spawn_process(const struct spawn_request *request, struct spawn_result *ret,
+                  enum spawn_step *ret_step, struct err *err) must_use;

@@ -1,0 +1,24 @@
+/* What every daemon does around its loop: signals, readiness, privileges. Main thread. */
+#pragma once
+
+#include "common/loop.h"
+
+struct daemon;
+
+/* Blocks SIGTERM, SIGINT and SIGHUP and ignores SIGPIPE; call before any thread exists. */
+int daemon_prepare(struct err *err) must_use;
+/* The soft limit of open files becomes the hard one; ERR_EXHAUSTED when that is below `needed`. */
+int daemon_raise_files(uint64_t needed, struct err *err) must_use;
+/* Becomes `user` with its groups, for good. Nothing for NULL or "". */
+int daemon_drop_privileges(const char *user, struct err *err) must_use;
+
+/* on_stop is called at the first SIGTERM or SIGINT and must lead to loop_quit(); a second one quits
+ * the loop at once. */
+int daemon_new(struct loop *loop, void (*on_stop)(void *userdata), void *userdata,
+               struct daemon **ret, struct err *err) must_use;
+void daemon_free(struct daemon *daemon);
+
+/* sd_notify(3); nothing where no service manager listens. */
+void daemon_ready(const char *status_fmt, ...) __attribute__((format(printf, 1, 2)));
+void daemon_status(const char *status_fmt, ...) __attribute__((format(printf, 1, 2)));
+void daemon_stopping(void);

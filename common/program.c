@@ -1,0 +1,47 @@
+/* The frame around each main(). Called by agent/runner_main.c, agent/link_main.c,
+ * orchestrator/main.c and cli/main.c. */
+#include "common/program.h"
+
+#include "common/log.h"
+#include "common/version.h"
+
+#include <string.h>
+
+int program_parse(const struct option_page *page, int argc, char **argv, void *values,
+                  bool *ret_done, int *ret_rest, struct err *err)
+{
+    *ret_done = true;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        (void)printf("%s %s\n", page->program, SANDSTORM_VERSION);
+        return 0;
+    }
+    /* For the build, which makes the manual pages with it. */
+    if (argc == 2 && strcmp(argv[1], "--man") == 0) {
+        options_man(page, stdout);
+        return 0;
+    }
+    bool help;
+    if (options_parse(page, argc, argv, values, &help, ret_rest, err) < 0)
+        return -1;
+    if (help)
+        options_help(page, stdout);
+    *ret_done = help;
+    return 0;
+}
+
+int program_log(const char *program, const char *level, const char *format, struct err *err)
+{
+    enum log_level parsed_level;
+    enum log_format parsed_format;
+    if (log_level_parse(level, &parsed_level, err) < 0 ||
+        log_format_parse(format, &parsed_format, err) < 0)
+        return -1;
+    log_setup(program, parsed_level, parsed_format);
+    return 0;
+}
+
+int program_fail(const char *program, const struct err *err)
+{
+    (void)fprintf(stderr, "%s: %s\n", program, err->text);
+    return err_exit_code(err->code);
+}

@@ -1,0 +1,14 @@
+/* What every main() begins and ends with: options with --help, --version and --man, the log, and
+ * the way from an error to an exit status. Main thread. */
+#pragma once
+
+#include "common/options.h"
+
+/* As options_parse(); *ret_done says that the page, the version or the manual was printed and there
+ * is nothing left to do. */
+int program_parse(const struct option_page *page, int argc, char **argv, void *values,
+                  bool *ret_done, int *ret_rest, struct err *err) must_use;
+int program_log(const char *program, const char *level, const char *format,
+                struct err *err) must_use;
+/* Says it on stderr as one sentence; the result is for exit(3). */
+int program_fail(const char *program, const struct err *err);

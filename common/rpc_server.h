@@ -1,0 +1,41 @@
+/* A gRPC server over mutual TLS: one pool of armed requests and one table of methods. Loop thread
+ * only. */
+#pragma once
+
+#include "common/rpc_call.h"
+#include "common/rpc_creds.h"
+#include "common/rpc_pump.h"
+
+#define RPC_ARMED 64u /* requests waiting for a call; libgrpc's own queue has no bound */
+
+/* One row per method; a path without a row is UNIMPLEMENTED, a peer whose kind is not in `allowed`
+ * is PERMISSION_DENIED. Exactly one of unary and open is set. The table ends with a NULL path. */
+struct rpc_method {
+    const char *path; /* "/sandstorm.v1.SandboxService/ListSandboxes" */
+    unsigned allowed; /* bits of (1u << enum identity_kind) */
+    const ProtobufCMessageDescriptor *request;
+    /* Sends its answer on `call`, or returns -1. */
+    int (*unary)(void *userdata, struct rpc_call *call, const ProtobufCMessage *request,
+                 struct err *err);
+    /* Takes the call over: binds a handler at once and releases it in the end. */
+    int (*open)(void *userdata, struct rpc_call *call, struct err *err);
+};
+
+struct rpc_server_config {
+    const char *listen; /* "127.0.0.1:5000"; port 0 picks one */
+    const char *trust_domain;
+    const struct rpc_creds *creds;
+    const struct rpc_method *methods;
+    void *userdata;
+};
+
+struct rpc_server;
+
+int rpc_server_new(struct rpc_pump *pump, const struct rpc_server_config *config,
+                   struct rpc_server **ret, struct err *err) must_use;
+int rpc_server_port(const struct rpc_server *server);
+/* Takes no new calls, gives the open ones `grace_us`, then cuts them. Calls `done` when no call is
+ * left; then rpc_server_free() may be called, not before. */
+void rpc_server_drain(struct rpc_server *server, uint64_t grace_us, void (*done)(void *userdata),
+                      void *userdata);
+void rpc_server_free(struct rpc_server *server);

@@ -1,0 +1,27 @@
+/* A client that follows one command: the Exec stream on one side, the command in its sandbox on the
+ * other. It relays; the runner owns the command and the client owns the output. Ends with its
+ * stream; the command does not. Loop thread. */
+#pragma once
+
+#include "common/ids.h"
+#include "common/rpc_call.h"
+#include "orchestrator/registry.h"
+#include "sandstorm/v1/link.pb-c.h"
+
+#define EXEC_WINDOW      (512u * 1024) /* output on its way to one client */
+#define EXEC_OPEN_US     10000000u     /* from the stream's start to its open message */
+#define EXEC_FAREWELL_US 30000000u     /* from the end record to the client's acknowledgement */
+
+struct exec;
+
+/* The `open` of CommandService.Exec; userdata is the struct orchestrator. */
+int exec_open(void *userdata, struct rpc_call *call, struct err *err);
+
+/* From the sandbox's session. -1: the agent broke the protocol. */
+struct exec *exec_find(struct sandbox *sandbox, const struct command_id *id);
+int exec_event(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
+               struct err *err) must_use;
+int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
+                   struct err *err) must_use;
+void exec_session_lost(struct sandbox *sandbox);
+void exec_session_writable(struct sandbox *sandbox);

@@ -1,0 +1,25 @@
+/* The orchestrator: routes what clients ask to the sandboxes whose agents have dialled in, and what
+ * happens there back. Root object; one loop thread owns everything, libgrpc's work is on the pump.
+ */
+#pragma once
+
+#include "common/err.h"
+
+#include <stdint.h>
+
+#define ORCHESTRATOR_DRAIN_US     5000000u /* from goodbye to the cut */
+#define ORCHESTRATOR_HEARTBEAT_MS 30000u
+#define ORCHESTRATOR_FILES_MIN    1024u /* open files without which it does not start */
+
+struct orchestrator;
+
+struct orchestrator_config {
+    const char *listen;
+    const char *state_dir; /* as `init` made it: server/ holds the server's identity */
+    uint64_t heartbeat_ms;
+};
+
+int orchestrator_new(const struct orchestrator_config *config, struct orchestrator **ret,
+                     struct err *err) must_use;
+int orchestrator_run(struct orchestrator *orchestrator, struct err *err) must_use;
+void orchestrator_free(struct orchestrator *orchestrator);

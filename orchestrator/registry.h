@@ -1,0 +1,48 @@
+/* The sandboxes that this orchestrator knows, in memory. Loop thread. */
+#pragma once
+
+#include "common/ids.h"
+#include "sandstorm/v1/control.pb-c.h"
+
+#include <stdbool.h>
+#include <uthash.h>
+
+#define REGISTRY_SANDBOXES_MAX 20000u
+#define REGISTRY_TEXT_MAX      255u /* of each text that an agent says about itself */
+
+struct registry;
+struct session;
+struct exec;
+
+struct sandbox {
+    char id[SANDBOX_ID_MAX + 1];
+    struct session *session; /* NULL while its link is away */
+    struct exec *execs;      /* hash by command id: what clients are attached to here */
+    ProtobufCMessage *info;  /* Sandstorm__V1__SandboxInfo as it registered, or NULL */
+    Sandstorm__V1__Metrics metrics;
+    bool has_metrics, runner_connected;
+    int64_t connected_ms, last_seen_ms;
+    UT_hash_handle hh;
+};
+
+int registry_new(struct registry **ret, struct err *err) must_use;
+void registry_free(struct registry *registry);
+
+/* NULL when it is not known. */
+struct sandbox *registry_find(struct registry *registry, const char *id);
+/* As registry_find(), but says who asks what to do. */
+int registry_get(struct registry *registry, const char *id, struct sandbox **ret,
+                 struct err *err) must_use;
+/* Finds or makes. */
+int registry_ensure(struct registry *registry, const char *id, struct sandbox **ret,
+                    struct err *err) must_use;
+/* The first sandbox whose id is greater than `after`, in byte order; NULL at the end. */
+struct sandbox *registry_next(struct registry *registry, const char *after);
+struct sandbox *registry_any(struct registry *registry); /* walk with ->hh.next, in order of id */
+unsigned registry_count(const struct registry *registry);
+
+/* Takes over a checked copy of what the agent says about itself. */
+int sandbox_set_info(struct sandbox *sandbox, const Sandstorm__V1__SandboxInfo *info,
+                     struct err *err) must_use;
+/* Fills a message whose pointers are the sandbox's; pack it before the loop turns. */
+void sandbox_describe(struct sandbox *sandbox, Sandstorm__V1__Sandbox *ret);

@@ -1,0 +1,346 @@
+/* The agent's side of the orchestrator. Streams come from common/rpc_server.c with an identity that
+ * is certain; frames are checked here and go to the registry (register, heartbeat) or to the exec
+ * that follows the command (orchestrator/exec_events.c). Nothing that an agent says can name
+ * another sandbox: every look-up starts at the session's own. */
+#include "orchestrator/session.h"
+
+#include "common/clock.h"
+#include "common/version.h"
+#include "common/wire.h"
+#include "orchestrator/exec.h"
+#include "orchestrator/orchestrator-internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum session_state { SESSION_NEW, SESSION_ACTIVE, SESSION_CLOSING, SESSION_STATE_COUNT_ };
+
+static const char *const state_names[SESSION_STATE_COUNT_] = {
+    [SESSION_NEW] = "new",
+    [SESSION_ACTIVE] = "active",
+    [SESSION_CLOSING] = "closing",
+};
+
+static const bool transitions[SESSION_STATE_COUNT_][SESSION_STATE_COUNT_] = {
+    [SESSION_NEW] = { [SESSION_ACTIVE] = true, [SESSION_CLOSING] = true },
+    [SESSION_ACTIVE] = { [SESSION_CLOSING] = true },
+};
+
+struct session {
+    struct orchestrator *orchestrator;
+    struct rpc_call *call;
+    struct sandbox *sandbox; /* NULL before the register frame */
+    enum session_state state;
+    uint64_t epoch;
+    struct loop_timer *deadline;
+};
+
+static void set_state(struct session *session, enum session_state state)
+{
+    assert(transitions[session->state][state]);
+    log_debug("session state", LF_STR("sandbox", rpc_call_peer(session->call)->name),
+              LF_STR("from", state_names[session->state]), LF_STR("to", state_names[state]));
+    session->state = state;
+    loop_timer_stop(session->deadline);
+}
+
+/* What goes down. */
+
+static int send_frame(struct session *session, Sandstorm__V1__OrchestratorFrame *frame,
+                      struct err *err)
+{
+    Sandstorm__V1__OrchestratorFrame *frames[] = { frame };
+    Sandstorm__V1__ConnectResponse message = SANDSTORM__V1__CONNECT_RESPONSE__INIT;
+    message.n_frames = 1;
+    message.frames = frames;
+    return rpc_call_send(session->call, &message.base, err);
+}
+
+void session_order(struct session *session, Sandstorm__V1__CommandOrder *order)
+{
+    if (session->state != SESSION_ACTIVE)
+        return;
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_ORDER;
+    frame.order = order;
+    struct err err;
+    if (send_frame(session, &frame, &err) == 0)
+        return;
+    log_warn("cutting an agent that does not take orders", LF_STR("sandbox", session->sandbox->id),
+             LF_ERR(&err));
+    rpc_call_cancel(session->call);
+}
+
+bool session_writable(const struct session *session)
+{
+    return session->state == SESSION_ACTIVE && rpc_call_writable(session->call);
+}
+
+/* The sandbox has no session from here on, whatever the stream still does. */
+static void detach(struct session *session)
+{
+    struct sandbox *sandbox = session->sandbox;
+    if (!sandbox || sandbox->session != session)
+        return;
+    sandbox->session = NULL;
+    sandbox->last_seen_ms = wall_ms();
+    log_info("sandbox offline", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch));
+    exec_session_lost(sandbox);
+}
+
+void session_close(struct session *session, Sandstorm__V1__GoodbyeReason reason,
+                   uint64_t retry_after_ms, const char *detail)
+{
+    if (session->state == SESSION_CLOSING)
+        return;
+    Sandstorm__V1__Goodbye goodbye = SANDSTORM__V1__GOODBYE__INIT;
+    goodbye.reason = reason;
+    goodbye.retry_after_ms = retry_after_ms;
+    goodbye.detail = (char *)detail;
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_GOODBYE;
+    frame.goodbye = &goodbye;
+    struct err err;
+    if (send_frame(session, &frame, &err) < 0)
+        log_debug("goodbye not sent", LF_ERR(&err));
+    set_state(session, SESSION_CLOSING);
+    detach(session);
+    (void)err_set(&err, ERR_UNAVAILABLE, "%s", detail);
+    rpc_call_finish(session->call, &err);
+}
+
+/* Ends a stream whose agent broke a rule. Touches nobody else. */
+static void refuse(struct session *session, const struct err *why)
+{
+    struct orchestrator *orchestrator = session->orchestrator;
+    uint64_t suppressed;
+    if (log_limit_pass(&orchestrator->faults, monotonic_us(), &suppressed))
+        log_warn("agent refused", LF_STR("sandbox", rpc_call_peer(session->call)->name),
+                 LF_ERR(why), LF_UINT("suppressed", suppressed));
+    if (session->state == SESSION_CLOSING)
+        return;
+    set_state(session, SESSION_CLOSING);
+    detach(session);
+    rpc_call_finish(session->call, why);
+}
+
+/* What comes up. */
+
+static int send_welcome(struct session *session, struct err *err)
+{
+    Sandstorm__V1__Welcome welcome = SANDSTORM__V1__WELCOME__INIT;
+    welcome.protocol = SESSION_PROTOCOL;
+    welcome.epoch = session->epoch;
+    welcome.server_unix_ms = wall_ms();
+    welcome.heartbeat_interval_ms = session->orchestrator->heartbeat_ms;
+    welcome.orchestrator_version = (char *)SANDSTORM_VERSION;
+    welcome.sandbox_id = session->sandbox->id;
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_WELCOME;
+    frame.welcome = &welcome;
+    return send_frame(session, &frame, err);
+}
+
+/* Epochs grow across restarts too: they start from the clock, and each is greater than the last. */
+static uint64_t next_epoch(struct orchestrator *orchestrator)
+{
+    uint64_t now = (uint64_t)wall_us();
+    orchestrator->last_epoch = MAX(orchestrator->last_epoch + 1, now);
+    return orchestrator->last_epoch;
+}
+
+static int check_register(const struct session *session, const Sandstorm__V1__Register *frame,
+                          struct err *err)
+{
+    if (session->state != SESSION_NEW)
+        return err_set(err, ERR_PROTOCOL, "a stream registers once");
+    if (!frame->info)
+        return err_set(err, ERR_PROTOCOL, "the register frame has no info");
+    if (frame->protocol_min > SESSION_PROTOCOL || frame->protocol_max < SESSION_PROTOCOL)
+        return err_set(err, ERR_PRECONDITION,
+                       "this orchestrator (%s) speaks protocol %u, the agent %u to %u; upgrade the "
+                       "%s",
+                       SANDSTORM_VERSION, SESSION_PROTOCOL, frame->protocol_min,
+                       frame->protocol_max,
+                       frame->protocol_max < SESSION_PROTOCOL ? "agent" : "orchestrator");
+    return 0;
+}
+
+static int on_register(struct session *session, const Sandstorm__V1__AgentFrame *agent_frame,
+                       struct err *err)
+{
+    struct orchestrator *orchestrator = session->orchestrator;
+    const Sandstorm__V1__Register *frame = agent_frame->register_;
+    struct sandbox *sandbox;
+    if (check_register(session, frame, err) < 0 ||
+        registry_ensure(orchestrator->registry, rpc_call_peer(session->call)->name, &sandbox, err) <
+            0 ||
+        sandbox_set_info(sandbox, frame->info, err) < 0)
+        return -1;
+    if (sandbox->session) {
+        log_warn("a newer link takes over", LF_STR("sandbox", sandbox->id),
+                 LF_UINT("old_epoch", sandbox->session->epoch));
+        session_close(sandbox->session, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_SUPERSEDED, 0,
+                      "a newer link with this identity has connected");
+    }
+    session->sandbox = sandbox;
+    session->epoch = next_epoch(orchestrator);
+    set_state(session, SESSION_ACTIVE);
+    sandbox->session = session;
+    sandbox->connected_ms = sandbox->last_seen_ms = wall_ms();
+    /* Until a heartbeat says otherwise: a command waits for the runner, it is not refused. */
+    sandbox->runner_connected = true;
+    log_info("sandbox online", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch),
+             LF_STR("agent_version", frame->info->agent_version),
+             LF_STR("hostname", frame->info->hostname),
+             LF_INT("clock_skew_ms", frame->sent_unix_ms - wall_ms()));
+    return send_welcome(session, err);
+}
+
+static int on_heartbeat(struct session *session, const Sandstorm__V1__AgentFrame *frame,
+                        struct err *err)
+{
+    (void)err;
+    struct sandbox *sandbox = session->sandbox;
+    const Sandstorm__V1__Heartbeat *heartbeat = frame->heartbeat;
+    sandbox->last_seen_ms = wall_ms();
+    sandbox->runner_connected = heartbeat->runner_connected;
+    if (heartbeat->metrics) {
+        sandbox->metrics = *heartbeat->metrics;
+        /* The copy is ours, the unknown fields behind it are not. */
+        sandbox->metrics.base.n_unknown_fields = 0;
+        sandbox->metrics.base.unknown_fields = NULL;
+        sandbox->has_metrics = true;
+    }
+    return 0;
+}
+
+static int on_inventory(struct session *session, const Sandstorm__V1__AgentFrame *frame,
+                        struct err *err)
+{
+    if (frame->inventory->epoch != session->epoch)
+        return 0; /* an answer to an earlier welcome */
+    return exec_inventory(session->sandbox, frame->inventory, err);
+}
+
+static int on_event(struct session *session, const Sandstorm__V1__AgentFrame *frame,
+                    struct err *err)
+{
+    struct command_id id;
+    if (command_id_parse(frame->event->command_id, &id, err) < 0)
+        return -1;
+    struct exec *exec = exec_find(session->sandbox, &id);
+    if (!exec) {
+        /* The client left; the runner hears of it with the next Detach. */
+        session->orchestrator->events_dropped++;
+        return 0;
+    }
+    return exec_event(exec, frame->event, err);
+}
+
+static const struct {
+    Sandstorm__V1__AgentFrame__KindCase kind;
+    enum session_state state; /* in which it may come */
+    int (*fn)(struct session *session, const Sandstorm__V1__AgentFrame *frame, struct err *err);
+} frames[] = {
+    { SANDSTORM__V1__AGENT_FRAME__KIND_REGISTER, SESSION_NEW, on_register },
+    { SANDSTORM__V1__AGENT_FRAME__KIND_HEARTBEAT, SESSION_ACTIVE, on_heartbeat },
+    { SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY, SESSION_ACTIVE, on_inventory },
+    { SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, SESSION_ACTIVE, on_event },
+};
+
+static int on_frame(struct session *session, const Sandstorm__V1__AgentFrame *frame,
+                    struct err *err)
+{
+    for (size_t i = 0; i < ELEMENTS(frames); i++) {
+        if (frames[i].kind != frame->kind_case)
+            continue;
+        if (frames[i].state != session->state)
+            return err_set(err, ERR_PROTOCOL, "frame %d may not come while the stream is %s",
+                           (int)frame->kind_case, state_names[session->state]);
+        return frames[i].fn(session, frame, err);
+    }
+    if (session->state == SESSION_NEW)
+        return err_set(err, ERR_PROTOCOL, "the first frame must be a register frame");
+    return 0; /* from a newer agent */
+}
+
+static void on_message(void *owner, const uint8_t *data, size_t size)
+{
+    struct session *session = owner;
+    CLEANUP_WIRE ProtobufCMessage *message = NULL;
+    struct err err = { 0 };
+    if (wire_unpack(&sandstorm__v1__connect_request__descriptor, data, size, &message, &err) < 0) {
+        refuse(session, &err);
+        return;
+    }
+    const Sandstorm__V1__ConnectRequest *request = (const Sandstorm__V1__ConnectRequest *)message;
+    for (size_t i = 0; i < request->n_frames && session->state != SESSION_CLOSING; i++)
+        if (on_frame(session, request->frames[i], &err) < 0)
+            refuse(session, &err);
+}
+
+static void on_half_closed(void *owner)
+{
+    struct session *session = owner;
+    if (session->state == SESSION_CLOSING)
+        return;
+    set_state(session, SESSION_CLOSING);
+    detach(session);
+    rpc_call_finish(session->call, NULL);
+}
+
+static void on_writable(void *owner)
+{
+    struct session *session = owner;
+    if (session->state == SESSION_ACTIVE)
+        exec_session_writable(session->sandbox);
+}
+
+static void session_free(struct session *session)
+{
+    loop_timer_free(session->deadline);
+    rpc_call_release(session->call);
+    free(session);
+}
+
+static void on_closed(void *owner, const struct err *status)
+{
+    (void)status;
+    struct session *session = owner;
+    detach(session);
+    session_free(session);
+}
+
+static const struct rpc_call_handler handler = {
+    .message = on_message,
+    .half_closed = on_half_closed,
+    .writable = on_writable,
+    .closed = on_closed,
+};
+
+static void on_deadline(void *userdata)
+{
+    struct session *session = userdata;
+    struct err err;
+    (void)err_set(&err, ERR_TIMEOUT, "no register frame within %u s",
+                  SESSION_REGISTER_US / 1000000);
+    refuse(session, &err);
+}
+
+int session_open(void *userdata, struct rpc_call *call, struct err *err)
+{
+    struct orchestrator *orchestrator = userdata;
+    struct session *session = calloc(1, sizeof(*session));
+    if (!session)
+        return err_nomem(err);
+    session->orchestrator = orchestrator;
+    if (loop_timer_new(orchestrator->loop, on_deadline, session, &session->deadline, err) < 0) {
+        free(session);
+        return -1;
+    }
+    session->call = call;
+    rpc_call_bind(call, &handler, session);
+    loop_timer_start(session->deadline, SESSION_REGISTER_US);
+    return 0;
+}
