@@ -32,6 +32,7 @@ uint64_t spool_end(const struct spool *spool)
 
 static struct spool_segment *segment_at(const struct spool *spool, unsigned index)
 {
+    assert(spool->capacity > 0);
     return &spool->segments[(spool->start + index) % spool->capacity];
 }
 

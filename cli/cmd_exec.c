@@ -192,7 +192,7 @@ static int follow(struct run *run, const struct sandstorm_exec_options *exec_opt
     return sandstorm_exit_status(&outcome);
 }
 
-static int run_exec(const struct arguments *arguments, struct sandstorm_exec_options *exec_options)
+static int run_exec(const struct arguments *arguments, struct sandstorm_exec_options exec_options)
 {
     struct run run = { .arguments = arguments };
     struct sandstorm_error error = { 0 };
@@ -200,7 +200,7 @@ static int run_exec(const struct arguments *arguments, struct sandstorm_exec_opt
     int numbers[ELEMENTS(passed)];
     for (size_t i = 0; i < ELEMENTS(passed); i++)
         numbers[i] = passed[i].number;
-    exec_options->userdata = &run;
+    exec_options.userdata = &run;
     /* Before libgrpc's threads exist, so that none of them is hit. */
     if (signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
         loop_signals_block(numbers, ELEMENTS(numbers), &err) < 0)
@@ -209,7 +209,7 @@ static int run_exec(const struct arguments *arguments, struct sandstorm_exec_opt
         cli_complain(error.text);
         return EXIT_BEFORE_START;
     }
-    int status = follow(&run, exec_options);
+    int status = follow(&run, &exec_options);
     for (size_t i = 0; i < ELEMENTS(passed); i++)
         loop_signal_free(run.signals[i]);
     sandstorm_exec_free(run.exec);
@@ -251,7 +251,7 @@ static int run(int argc, char **argv)
         options_help(&page, stdout);
         return 0;
     }
-    return run_exec(&arguments, &exec_options);
+    return run_exec(&arguments, exec_options);
 }
 
 const struct cli_verb cli_exec = { "exec", &page, run };

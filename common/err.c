@@ -4,7 +4,7 @@
 
 #include "common/utf8.h"
 
-#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,10 +47,10 @@ static void append(struct err *err, size_t used, const char *tail)
     utf8_clean(err->text);
 }
 
-int err_set(struct err *err, enum err_code code, const char *fmt, ...)
+void err_fill(struct err *err, enum err_code code, const char *fmt, ...)
 {
     if (!err)
-        return -1;
+        return;
     va_list ap;
     va_start(ap, fmt);
     err->code = code;
@@ -58,13 +58,12 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     (void)vsnprintf(err->text, sizeof(err->text), fmt, ap);
     va_end(ap);
     utf8_clean(err->text);
-    return -1;
 }
 
-int err_errno(struct err *err, int errnum, const char *fmt, ...)
+void err_fill_errno(struct err *err, int errnum, const char *fmt, ...)
 {
     if (!err)
-        return -1;
+        return;
     va_list ap;
     va_start(ap, fmt);
     err->code = ERR_SYSTEM;
@@ -73,18 +72,12 @@ int err_errno(struct err *err, int errnum, const char *fmt, ...)
     va_end(ap);
     char reason[128];
     append(err, (size_t)MAX(n, 0), strerror_r(errnum, reason, sizeof(reason)));
-    return -1;
 }
 
-int err_nomem(struct err *err)
-{
-    return err_errno(err, ENOMEM, "cannot allocate memory");
-}
-
-int err_wrap(struct err *err, const char *fmt, ...)
+void err_prefix(struct err *err, const char *fmt, ...)
 {
     if (!err)
-        return -1;
+        return;
     char inner[ERR_TEXT_MAX];
     (void)memcpy(inner, err->text, sizeof(inner));
     va_list ap;
@@ -92,7 +85,6 @@ int err_wrap(struct err *err, const char *fmt, ...)
     int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
     va_end(ap);
     append(err, (size_t)MAX(n, 0), inner);
-    return -1;
 }
 
 const char *err_name(enum err_code code)

@@ -5,7 +5,7 @@
 
 #include "common/macros.h"
 
-#include <stdarg.h>
+#include <errno.h>
 
 #define ERR_TEXT_MAX 512
 
@@ -34,16 +34,20 @@ struct err {
     char text[ERR_TEXT_MAX];
 };
 
-/* Each of these returns -1, so that `return err_set(...)` is the whole failure path. A NULL err is
- * allowed: the caller wants to know that it failed, not why. */
-int err_set(struct err *err, enum err_code code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-int err_errno(struct err *err, int errnum, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-int err_nomem(struct err *err);
-
+/* Each of these is -1, so that `return err_set(...)` is the whole failure path; they are macros so
+ * that the compiler and the analyzers see it too. A NULL err is allowed: the caller wants to know
+ * that it failed, not why. */
+#define err_set(err, code, ...)  (err_fill((err), (code), __VA_ARGS__), -1)
+#define err_errno(err, num, ...) (err_fill_errno((err), (num), __VA_ARGS__), -1)
+#define err_nomem(err)           err_errno((err), ENOMEM, "cannot allocate memory")
 /* Puts "context: " in front of the text. */
-int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define err_wrap(err, ...) (err_prefix((err), __VA_ARGS__), -1)
+
+void err_fill(struct err *err, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void err_fill_errno(struct err *err, int errnum, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 const char *err_name(enum err_code code);
 /* The grpc_status_code as a plain number, so that code without gRPC can speak it. */

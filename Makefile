@@ -1,0 +1,66 @@
+# Thin: the build is CMake's. `make run` and `make test` do everything on a fresh Debian 12 as root,
+# package installation included.
+
+BUILD_PACKAGES := build-essential cmake ninja-build pkg-config protobuf-compiler \
+	protobuf-c-compiler libprotobuf-c-dev libprotobuf-dev libgrpc-dev grpc-proto libssl-dev \
+	libsystemd-dev libjansson-dev libyaml-dev libsmartcols-dev uthash-dev scdoc
+TEST_PACKAGES := $(BUILD_PACKAGES) clang libclang-rt-14-dev clang-format clang-tidy cppcheck \
+	libcriterion-dev openssl binutils git
+
+JOBS ?= $(shell nproc)
+BUF := tests/proto/node_modules/.bin/buf
+
+.PHONY: help run build test test-long bench lint format proto clean
+
+help:
+	@echo 'make run        build, start a local orchestrator and sandbox, run a first command'
+	@echo 'make test       everything that a change must pass'
+	@echo 'make test-long  the same under ThreadSanitizer, and longer fuzzing'
+	@echo 'make bench      figures, as ratios within one run'
+	@echo 'make lint       clang-format, clang-tidy, cppcheck, proto lint'
+	@echo 'make format     let clang-format rewrite the sources'
+
+run:
+	@scripts/install-packages $(BUILD_PACKAGES)
+	@scripts/build release --quiet -DBUILD_TESTING=OFF
+	@exec build/release/dev/sandstorm-up
+
+build:
+	@scripts/install-packages $(BUILD_PACKAGES)
+	@scripts/build dev
+
+test: lint
+	@scripts/build release -DBUILD_TESTING=ON
+	@scripts/build asan
+	ctest --preset release -j $(JOBS)
+	ctest --preset asan -j $(JOBS)
+
+test-long: test
+	@scripts/build tsan
+	ctest --preset tsan -j $(JOBS) -LE fuzz
+	SANDSTORM_FUZZ_RUNS=2000000 ctest --preset asan -j $(JOBS) -L fuzz
+
+bench:
+	@scripts/install-packages $(BUILD_PACKAGES)
+	@scripts/build release -DBUILD_TESTING=ON
+	@build/release/bench/sandstorm-bench
+
+lint: proto
+	@scripts/install-packages $(TEST_PACKAGES)
+	@scripts/build asan --configure-only
+	@scripts/lint asan
+
+proto: $(BUF)
+	@tests/checks/proto
+
+$(BUF): tests/proto/package.json
+	@command -v npm >/dev/null || scripts/install-packages npm
+	@npm install --prefix tests/proto --no-audit --no-fund --loglevel=error
+	@touch $@
+
+format:
+	@scripts/install-packages clang-format
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build tests/proto/node_modules
