@@ -42,7 +42,7 @@ test-long: test
 
 bench:
 	@scripts/install-packages $(BUILD_PACKAGES)
-	@scripts/build release -DBUILD_TESTING=ON
+	@scripts/build release --quiet -DBUILD_TESTING=OFF
 	@build/release/bench/sandstorm-bench
 
 lint: proto

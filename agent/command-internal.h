@@ -57,7 +57,7 @@ struct command {
     Sandstorm__V1__OutputPolicy output_policy;
     bool kill_when_alone;
     uint64_t alone_us, kill_grace_us, timeout_us;
-    struct loop_timer *timeout, *kill, *drain, *alone;
+    struct loop_timer *timeout, *kill, *drain, *alone, *retry;
     bool drain_over;
     enum command_cause cause;
     const char *cancel_reason;
@@ -81,8 +81,10 @@ void command_note_unread(struct command *command);
 void command_resume_reading(struct command *command);
 bool command_input(struct command *command, const Sandstorm__V1__Stdin *input,
                    struct command_refusal *ret);
-int command_input_inline(struct command *command, const ProtobufCBinaryData *data,
-                         struct err *err) must_use;
+/* Inline input: kept before the process exists, fed once it does. */
+int command_input_keep(struct command *command, const ProtobufCBinaryData *data,
+                       struct err *err) must_use;
+void command_input_feed(struct command *command);
 /* command_spec.c */
 struct command_exec {
     char **argv;

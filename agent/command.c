@@ -156,6 +156,13 @@ static void on_timeout(void *userdata)
     kill_softly(command, command->kill_grace_us);
 }
 
+static void on_retry(void *userdata)
+{
+    struct command *command = userdata;
+    if (command->state != COMMAND_ENDED)
+        command_resume_reading(command);
+}
+
 static void on_alone(void *userdata)
 {
     command_cancel(userdata, 0, "client gone");
@@ -195,7 +202,8 @@ static int new_bare(const struct command_host *host, const struct command_id *id
     if (loop_timer_new(host->loop, on_timeout, command, &command->timeout, err) < 0 ||
         loop_timer_new(host->loop, on_kill, command, &command->kill, err) < 0 ||
         loop_timer_new(host->loop, on_drain_over, command, &command->drain, err) < 0 ||
-        loop_timer_new(host->loop, on_alone, command, &command->alone, err) < 0) {
+        loop_timer_new(host->loop, on_alone, command, &command->alone, err) < 0 ||
+        loop_timer_new(host->loop, on_retry, command, &command->retry, err) < 0) {
         command_free(command);
         return -1;
     }
@@ -248,6 +256,7 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
         .path = exec->path,
         .cwd = exec->cwd,
         .stdio = { child_in, child_out, child_err },
+        .files = command->host.files,
     };
     struct spawn_result process;
     if (spawn_process(&request, &process, ret_step, err) < 0)
@@ -269,7 +278,10 @@ static int start(struct command *command, const Sandstorm__V1__CommandSpec *spec
         return -1;
     command->outcome.started_us = wall_us();
     command->started_monotonic_us = monotonic_us();
-    int r = launch(command, spec, &exec, ret_step, err);
+    bool inline_input = spec->stdin_mode == SANDSTORM__V1__STDIN_MODE__STDIN_MODE_INLINE;
+    int r = inline_input ? command_input_keep(command, &spec->stdin_data, err) : 0;
+    if (r == 0)
+        r = launch(command, spec, &exec, ret_step, err);
     command_exec_free(&exec);
     if (r < 0)
         return -1;
@@ -286,9 +298,15 @@ static int start(struct command *command, const Sandstorm__V1__CommandSpec *spec
     command->started_due = true;
     if (command->timeout_us)
         loop_timer_start(command->timeout, command->timeout_us);
-    if (spec->stdin_mode == SANDSTORM__V1__STDIN_MODE__STDIN_MODE_INLINE)
-        return command_input_inline(command, &spec->stdin_data, err);
+    if (inline_input)
+        command_input_feed(command);
     return 0;
+}
+
+static void keep_digest(struct command *command, const Sandstorm__V1__Start *order)
+{
+    (void)memcpy(command->digest, order->spec_digest.data,
+                 MIN(order->spec_digest.len, sizeof(command->digest)));
 }
 
 int command_new(const struct command_host *host, const struct command_id *id,
@@ -297,8 +315,7 @@ int command_new(const struct command_host *host, const struct command_id *id,
     struct command *command;
     if (new_bare(host, id, &command, err) < 0)
         return -1;
-    (void)memcpy(command->digest, order->spec_digest.data,
-                 MIN(order->spec_digest.len, sizeof(command->digest)));
+    keep_digest(command, order);
     *ret = command;
     enum spawn_step step;
     struct err why = { 0 };
@@ -312,11 +329,12 @@ int command_new(const struct command_host *host, const struct command_id *id,
 }
 
 int command_new_refused(const struct command_host *host, const struct command_id *id,
-                        Sandstorm__V1__StartStep step, int error, const char *detail,
-                        struct command **ret, struct err *err)
+                        const Sandstorm__V1__Start *order, Sandstorm__V1__StartStep step, int error,
+                        const char *detail, struct command **ret, struct err *err)
 {
     if (new_bare(host, id, ret, err) < 0)
         return -1;
+    keep_digest(*ret, order);
     fail_start(*ret, step, error, detail);
     return 0;
 }
@@ -338,6 +356,7 @@ void command_free(struct command *command)
     loop_timer_free(command->kill);
     loop_timer_free(command->drain);
     loop_timer_free(command->alone);
+    loop_timer_free(command->retry);
     free(command);
 }
 
@@ -351,6 +370,11 @@ const struct command_id *command_id(const struct command *command)
 enum command_state command_state(const struct command *command)
 {
     return command->state;
+}
+
+bool command_followed(const struct command *command)
+{
+    return command->speaking;
 }
 
 bool command_same_spec(const struct command *command, const ProtobufCBinaryData *digest)
@@ -371,4 +395,6 @@ void command_position(const struct command *command, Sandstorm__V1__CommandPosit
     ret->end_offset = spool_end(&command->spool);
     ret->ended = command->state == COMMAND_ENDED;
     ret->stdin_received = command->input.window.received;
+    ret->acked = command->acked;
+    ret->spec_digest = (ProtobufCBinaryData){ sizeof(command->digest), (uint8_t *)command->digest };
 }

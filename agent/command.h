@@ -12,7 +12,7 @@
 #define COMMAND_DIGEST_LEN    32u
 #define COMMAND_STDIN_WINDOW  (64u * 1024)
 #define COMMAND_ARGV_MAX      4096u
-#define COMMAND_ENV_MAX       4096u
+#define COMMAND_ENV_MAX       2048u
 #define COMMAND_KILL_GRACE_US 5000000u
 #define COMMAND_DRAIN_US      250000u /* how long a dead leader's pipes may stay open */
 #define COMMAND_MS_MAX        (365ull * 86400 * 1000)
@@ -22,6 +22,7 @@ struct command;
 /* What a command needs of its runner. */
 struct command_host {
     struct loop *loop;
+    const struct rlimit *files; /* the limit that commands get; NULL: the runner's own */
     /* The command has something to say, or ended. May come inside command_new(). */
     void (*changed)(void *userdata, struct command *command);
     void *userdata;
@@ -37,13 +38,19 @@ int command_new(const struct command_host *host, const struct command_id *id,
                 const Sandstorm__V1__Start *start, struct command **ret, struct err *err) must_use;
 /* A command that ended before it began; `step` and `error` say why. */
 int command_new_refused(const struct command_host *host, const struct command_id *id,
-                        Sandstorm__V1__StartStep step, int error, const char *detail,
-                        struct command **ret, struct err *err) must_use;
+                        const Sandstorm__V1__Start *start, Sandstorm__V1__StartStep step, int error,
+                        const char *detail, struct command **ret, struct err *err) must_use;
 /* Kills what still runs. */
 void command_free(struct command *command);
+/* A process that an ended command left behind may still hold a pipe of it: this gives the pipe
+ * away, so that the command can go and the process neither blocks nor dies. -1 when there is none
+ * (left). */
+int command_take_pipe(struct command *command);
 
 const struct command_id *command_id(const struct command *command);
 enum command_state command_state(const struct command *command);
+/* Somebody follows it since the last welcome. */
+bool command_followed(const struct command *command);
 bool command_same_spec(const struct command *command, const ProtobufCBinaryData *digest);
 size_t command_spooled(const struct command *command);
 void command_position(const struct command *command, Sandstorm__V1__CommandPosition *ret);

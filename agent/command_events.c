@@ -69,6 +69,7 @@ static size_t pack_stdin_credit(struct command *command, uint8_t *out, size_t ca
     Sandstorm__V1__StdinCredit credit = SANDSTORM__V1__STDIN_CREDIT__INIT;
     credit.limit = command->input.window.granted;
     credit.taken = command->input.window.taken;
+    credit.received = command->input.window.received;
     credit.closed = command->input.broken;
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STDIN_CREDIT;
     scratch.event.stdin_credit = &credit;

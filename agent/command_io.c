@@ -13,6 +13,8 @@
  * be as large as what it reports. */
 #define DROP_STEP (SPOOL_BYTES_MAX / 8)
 
+#define RETRY_US 100000u /* after a read for which there was no memory */
+
 static void close_pipe(struct command_pipe *pipe)
 {
     loop_io_free(pipe->io);
@@ -34,6 +36,17 @@ void command_close_pipes(struct command *command)
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
         close_pipe(&command->pipes[i]);
     close_input(&command->input);
+}
+
+int command_take_pipe(struct command *command)
+{
+    for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
+        if (command->pipes[i].fd >= 0) {
+            int fd = TAKE_FD(command->pipes[i].fd);
+            close_pipe(&command->pipes[i]);
+            return fd;
+        }
+    return -1;
 }
 
 static bool drops_oldest(const struct command *command)
@@ -81,6 +94,12 @@ static void on_output(void *userdata, uint32_t events)
     ssize_t n = spool_read(&command->spool, pipe->fd, pipe->stream);
     if (n < 0 && errno == EAGAIN)
         return;
+    if (n < 0 && (errno == ENOMEM || errno == ENOBUFS)) {
+        /* No memory is not the end of the output. */
+        loop_io_want(pipe->io, 0);
+        loop_timer_start(command->retry, RETRY_US);
+        return;
+    }
     if (n > 0) {
         pipe->bytes += (uint64_t)n;
         pipe->must_read -= MIN(pipe->must_read, (uint64_t)n);
@@ -126,7 +145,8 @@ static void feed(struct command *command)
             command_changed(command);
             return;
         }
-        window_take(&input->window, (uint64_t)n);
+        /* Inline input was never sent, so it is no part of the window. */
+        window_take(&input->window, MIN((uint64_t)n, input->window.received - input->window.taken));
     }
     if (input->fd >= 0 && input->eof && buf_used(&input->bytes) == 0)
         close_input(input);
@@ -177,13 +197,15 @@ bool command_input(struct command *command, const Sandstorm__V1__Stdin *record,
     return true;
 }
 
-int command_input_inline(struct command *command, const ProtobufCBinaryData *data, struct err *err)
+int command_input_keep(struct command *command, const ProtobufCBinaryData *data, struct err *err)
 {
     command->input.eof = true;
-    if (data->len > 0 && buf_push(&command->input.bytes, data->data, data->len, err) < 0)
-        return -1;
+    return data->len > 0 ? buf_push(&command->input.bytes, data->data, data->len, err) : 0;
+}
+
+void command_input_feed(struct command *command)
+{
     feed(command);
-    return 0;
 }
 
 /* Life. */

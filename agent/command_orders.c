@@ -50,10 +50,13 @@ static bool on_credit(struct command *command, const Sandstorm__V1__CommandOrder
                       struct command_refusal *ret)
 {
     const Sandstorm__V1__Credit *credit = order->credit;
-    if (credit->acked > command->output.sent)
-        return refuse(ret, BAD_POSITION, "acknowledged more than was sent");
+    if (credit->acked > spool_end(&command->spool))
+        return refuse(ret, BAD_POSITION, "acknowledged more than there is");
     command->acked = MAX(command->acked, credit->acked);
     spool_trim(&command->spool, credit->acked);
+    /* An attach may have gone back behind what is now known to have arrived. */
+    if (command->output.sent < credit->acked)
+        window_init(&command->output, credit->acked, MAX(command->output.limit, credit->acked));
     window_grant(&command->output, credit->limit);
     if (command->state != COMMAND_ENDED)
         command_resume_reading(command);

@@ -40,11 +40,14 @@ static void maybe_quit(struct link *link)
         loop_quit(link->loop);
 }
 
-static void on_stop(void *userdata)
+static void on_stop(void *userdata, bool hurry)
 {
     struct link *link = userdata;
     link->stopping = true;
-    maybe_quit(link);
+    if (hurry)
+        loop_quit(link->loop);
+    else
+        maybe_quit(link);
 }
 
 void link_say_status(struct link *link)

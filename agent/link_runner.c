@@ -59,8 +59,11 @@ static void flush_queue(struct link *link)
         if (!runner->first)
             runner->last = &runner->first;
         free(packet);
-        if (n < 0)
-            return; /* gone; reading tells */
+        if (n < 0) {
+            /* Gone, which reading tells too, or refused: an order may not vanish between others. */
+            disconnected(link, strerror(errno));
+            return;
+        }
     }
     link_stream_pause(link, false);
 }
@@ -82,6 +85,8 @@ void link_runner_send(struct link *link, const uint8_t *frame, size_t size)
     *runner->last = packet;
     runner->last = &packet->next;
     flush_queue(link);
+    if (runner->fd < 0)
+        return;
     /* At most the rest of one message can follow before the pause takes hold. */
     if (runner->first)
         link_stream_pause(link, true);
@@ -172,7 +177,7 @@ static void on_ready(void *userdata, uint32_t events)
     struct link *link = userdata;
     if (events & EPOLLOUT)
         flush_queue(link);
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+    if (link->runner.io && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
         read_packets(link);
     if (link->runner.io)
         want_events(link);
@@ -234,6 +239,8 @@ static int connect_runner(struct link *link, struct err *err)
                          "cannot connect to the runner at %s; is sandstorm-runner "
                          "running?",
                          path);
+    const int buffer = RUNNER_SOCKET_BUFFER;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
     struct ucred peer = { 0 };
     socklen_t size = sizeof(peer);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||

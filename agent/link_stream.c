@@ -111,11 +111,10 @@ static void stream_over(struct link *link, const struct err *why)
 {
     struct link_stream *stream = &link->stream;
     bool was_active = stream->state == STREAM_ACTIVE;
-    if (was_active) {
+    if (was_active)
         backoff_disconnected(&stream->backoff, monotonic_us());
-        link_runner_stream_lost(link);
-    }
     set_state(link, STREAM_WAITING);
+    link_runner_stream_lost(link);
     rpc_call_release(TAKE_PTR(stream->call));
     rpc_channel_free(TAKE_PTR(stream->channel));
     if (link->stopping) {
@@ -160,7 +159,7 @@ static void on_welcome(struct link *link, const uint8_t *frame, size_t size,
     log_info("connected", LF_STR("endpoint", link->config.endpoint),
              LF_STR("sandbox", welcome->sandbox_id), LF_UINT("epoch", welcome->epoch),
              LF_STR("orchestrator_version", welcome->orchestrator_version),
-             LF_INT("clock_skew_ms", wall_ms() - welcome->server_unix_ms));
+             LF_INT("orchestrator_clock_ahead_ms", clock_skew_ms(welcome->server_unix_ms)));
     link_send_heartbeat(link);
     loop_timer_start(stream->heartbeat, stream->heartbeat_us);
     link_runner_stream_active(link);

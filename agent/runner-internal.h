@@ -2,6 +2,7 @@
 #pragma once
 
 #include "agent/command.h"
+#include "agent/drainer.h"
 #include "agent/released.h"
 #include "agent/runner.h"
 #include "common/daemon.h"
@@ -34,6 +35,9 @@ struct runner {
     struct runner_entry *commands; /* hash by id, in order of arrival */
     struct runner_entry *ready;    /* fair queue */
     struct released *released;
+    struct drainer *drainer;
+    struct rlimit files;
+    struct loop_timer *accept_again, *patience;
     bool stopping;
     struct log_limit strangers;
 };
@@ -43,6 +47,7 @@ struct runner_entry *runner_find(struct runner *runner, const struct command_id 
 unsigned runner_count_running(const struct runner *runner);
 void runner_forget(struct runner *runner, struct runner_entry *entry);
 void runner_link_gone(struct runner *runner);
+void runner_maybe_quit(struct runner *runner);
 
 /* runner_link.c */
 int runner_link_new(struct runner *runner, int fd, struct runner_link **ret,
@@ -53,8 +58,12 @@ void runner_link_wake(struct runner_link *link);
 void runner_link_status_changed(struct runner_link *link);
 /* Begins an inventory for `epoch`; nothing else is said before its last frame. */
 void runner_link_begin_inventory(struct runner_link *link, uint64_t epoch);
-void runner_link_refuse(struct runner_link *link, const char *command_id,
-                        const struct command_refusal *refusal);
+/* The command is about to be forgotten: an inventory under way goes on behind it. */
+void runner_link_skip(struct runner_link *link, const struct runner_entry *entry);
+void runner_link_refuse(struct runner_link *link, const struct command_id *id,
+                        Sandstorm__V1__OrderKind order, const struct command_refusal *refusal);
+/* Has the other end closed the socket? */
+bool runner_link_dead(const struct runner_link *link);
 /* Says that a released command was ordered again. */
 void runner_link_say_released(struct runner_link *link, const struct command_id *id);
 

@@ -13,6 +13,7 @@
 
 #define STRANGERS_LOGGED    5u
 #define STRANGERS_PERIOD_US 10000000u
+#define ACCEPT_AGAIN_US     1000000u
 
 struct runner_entry *runner_find(struct runner *runner, const struct command_id *id)
 {
@@ -33,14 +34,22 @@ void runner_forget(struct runner *runner, struct runner_entry *entry)
 {
     if (entry->ready)
         DL_DELETE(runner->ready, entry);
+    if (runner->link)
+        runner_link_skip(runner->link, entry);
     HASH_DEL(runner->commands, entry);
+    int held;
+    while (command_state(entry->command) == COMMAND_ENDED &&
+           (held = command_take_pipe(entry->command)) >= 0)
+        drainer_adopt(runner->drainer, held);
     command_free(entry->command);
     free(entry);
 }
 
-static void maybe_quit(struct runner *runner)
+/* Every command has ended, and the link has heard what there was to say. */
+void runner_maybe_quit(struct runner *runner)
 {
-    if (runner->stopping && runner_count_running(runner) == 0)
+    bool unheard = runner->link && runner->ready;
+    if (runner->stopping && !unheard && runner_count_running(runner) == 0)
         loop_quit(runner->loop);
 }
 
@@ -53,14 +62,14 @@ static void on_command_changed(void *userdata, struct command *command)
     if (command_state(command) == COMMAND_ENDED) {
         if (runner->link)
             runner_link_status_changed(runner->link);
-        maybe_quit(runner);
     }
-    if (entry->ready || !command_has_event(command))
-        return;
-    entry->ready = true;
-    DL_APPEND(runner->ready, entry);
-    if (runner->link)
-        runner_link_wake(runner->link);
+    if (!entry->ready && command_has_event(command)) {
+        entry->ready = true;
+        DL_APPEND(runner->ready, entry);
+        if (runner->link)
+            runner_link_wake(runner->link);
+    }
+    runner_maybe_quit(runner);
 }
 
 /* The link. */
@@ -72,6 +81,7 @@ void runner_link_gone(struct runner *runner)
     runner->link = NULL;
     for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
         command_mute(entry->command);
+    runner_maybe_quit(runner);
 }
 
 static void refuse_peer(struct runner *runner, const struct ucred *peer, const char *why)
@@ -87,8 +97,14 @@ static void on_connection(void *userdata, uint32_t events)
     (void)events;
     struct runner *runner = userdata;
     CLEANUP_FD int fd = accept4(runner->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0) {
+        /* Out of descriptors the connection stays in the queue, and epoll would say so for ever. */
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+            loop_io_want(runner->listen_io, 0);
+            loop_timer_start(runner->accept_again, ACCEPT_AGAIN_US);
+        }
         return;
+    }
     struct ucred peer = { 0 };
     socklen_t size = sizeof(peer);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
@@ -97,11 +113,15 @@ static void on_connection(void *userdata, uint32_t events)
         refuse_peer(runner, &peer, "not the link's user");
         return;
     }
-    /* A dead link's socket is at its end at once, so a second connection is not a restart. */
+    /* A dead link's socket is at its end, but its successor may be heard of first. */
+    if (runner->link && runner_link_dead(runner->link))
+        runner_link_gone(runner);
     if (runner->link) {
         refuse_peer(runner, &peer, "a link is connected already");
         return;
     }
+    const int buffer = RUNNER_SOCKET_BUFFER;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
     struct err err;
     if (runner_link_new(runner, fd, &runner->link, &err) < 0) {
         log_error("cannot serve the link", LF_ERR(&err));
@@ -138,13 +158,34 @@ static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *e
 
 /* Life. */
 
-static void on_stop(void *userdata)
+static void on_accept_again(void *userdata)
 {
     struct runner *runner = userdata;
+    loop_io_want(runner->listen_io, EPOLLIN);
+}
+
+/* A command that cannot be killed, or whose output nobody takes, does not keep us. */
+static void on_patience_over(void *userdata)
+{
+    struct runner *runner = userdata;
+    log_warn("leaving with commands that have not ended",
+             LF_UINT("commands", runner_count_running(runner)));
+    loop_quit(runner->loop);
+}
+
+static void on_stop(void *userdata, bool hurry)
+{
+    struct runner *runner = userdata;
+    if (hurry) {
+        loop_quit(runner->loop);
+        return;
+    }
     runner->stopping = true;
-    for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
-        command_cancel(entry->command, 0, "the runner is stopping");
-    maybe_quit(runner);
+    loop_timer_start(runner->patience, RUNNER_STOP_US);
+    struct runner_entry *entry, *next;
+    HASH_ITER (hh, runner->commands, entry, next)
+        command_cancel(entry->command, RUNNER_STOP_GRACE_US, "the runner is stopping");
+    runner_maybe_quit(runner);
 }
 
 int runner_new(const struct runner_config *config, struct runner **ret, struct err *err)
@@ -159,6 +200,9 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
     if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
         daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
         released_new(&runner->released, err) < 0 ||
+        drainer_new(runner->loop, &runner->drainer, err) < 0 ||
+        loop_timer_new(runner->loop, on_accept_again, runner, &runner->accept_again, err) < 0 ||
+        loop_timer_new(runner->loop, on_patience_over, runner, &runner->patience, err) < 0 ||
         open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
         goto fail;
     /* From here on the socket is ours to remove. */
@@ -168,7 +212,13 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         goto fail;
     }
     (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
-    runner->host = (struct command_host){ runner->loop, on_command_changed, runner };
+    runner->files = config->files;
+    runner->host = (struct command_host){
+        .loop = runner->loop,
+        .files = runner->files.rlim_max ? &runner->files : NULL,
+        .changed = on_command_changed,
+        .userdata = runner,
+    };
     if (loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
                     &runner->listen_io, err) < 0)
         goto fail;
@@ -190,11 +240,14 @@ void runner_free(struct runner *runner)
 {
     if (!runner)
         return;
-    runner_link_free(runner->link);
+    runner_link_free(TAKE_PTR(runner->link));
     struct runner_entry *entry, *next;
     HASH_ITER (hh, runner->commands, entry, next)
         runner_forget(runner, entry);
     released_free(runner->released);
+    drainer_free(runner->drainer);
+    loop_timer_free(runner->accept_again);
+    loop_timer_free(runner->patience);
     loop_io_free(runner->listen_io);
     close_fd(&runner->listen_fd);
     if (runner->socket_path)

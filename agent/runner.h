@@ -5,16 +5,25 @@
 #include "common/err.h"
 
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
-#define RUNNER_COMMANDS_MAX 1024u /* running, or ended and not yet released */
-#define RUNNER_PACKET_MAX   (64u * 1024 + 1024)
+#define RUNNER_COMMANDS_MAX 1024u               /* running, or ended and not yet released */
+#define RUNNER_PACKET_MAX   (64u * 1024 + 1024) /* from the runner to the link */
+/* A packet must fit the socket's buffer whole, and a start is as large as a message may be; the
+ * kernel's default would refuse it. Both ends ask for this. */
+#define RUNNER_SOCKET_BUFFER (256 * 1024)
+
+/* On SIGTERM: commands get this long between TERM and KILL, and the runner goes after this long. */
+#define RUNNER_STOP_GRACE_US 3000000u
+#define RUNNER_STOP_US       5000000u
 
 struct runner;
 
 struct runner_config {
     const char *socket;
-    uid_t link_uid; /* the only peer that is listened to, besides root */
+    uid_t link_uid;      /* the only peer that is listened to, besides root */
+    struct rlimit files; /* the limit of open files that commands get; all zero: the runner's */
 };
 
 int runner_new(const struct runner_config *config, struct runner **ret, struct err *err) must_use;

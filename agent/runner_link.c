@@ -15,6 +15,7 @@
 struct refusal {
     char command_id[COMMAND_ID_LEN + 1];
     struct command_refusal what;
+    Sandstorm__V1__OrderKind order;
     bool released; /* an Ended with lost(released) instead of a refusal */
 };
 
@@ -113,6 +114,7 @@ static size_t pack_refusal(struct runner_link *link)
     } else {
         refusal.reason = item->what.reason;
         refusal.detail = (char *)item->what.detail;
+        refusal.order = item->order;
         event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_REFUSAL;
         event.refusal = &refusal;
     }
@@ -167,6 +169,7 @@ static void pump(struct runner_link *link)
         link->pending = 0;
     }
     loop_io_want(link->io, EPOLLIN);
+    runner_maybe_quit(link->runner);
 }
 
 /* One packet; false when the link is gone. */
@@ -243,8 +246,15 @@ void runner_link_begin_inventory(struct runner_link *link, uint64_t epoch)
     runner_link_wake(link);
 }
 
-static void queue_refusal(struct runner_link *link, const char *id,
-                          const struct command_refusal *what, bool released)
+void runner_link_skip(struct runner_link *link, const struct runner_entry *entry)
+{
+    const struct runner_entry *next = entry->hh.next;
+    /* Without a next one the look-up finds nothing, and that ends the inventory. */
+    if (next && strcmp(link->inventory_next.text, entry->id.text) == 0)
+        link->inventory_next = next->id;
+}
+
+static struct refusal *queue_refusal(struct runner_link *link, const struct command_id *id)
 {
     /* Full: the peer sends nonsense faster than it reads answers. The oldest answer goes. */
     if (link->refusal_count == REFUSALS_MAX) {
@@ -253,20 +263,27 @@ static void queue_refusal(struct runner_link *link, const char *id,
     }
     struct refusal *item =
         &link->refusals[(link->first_refusal + link->refusal_count++) % REFUSALS_MAX];
-    *item = (struct refusal){ .released = released };
-    (void)memcpy(item->command_id, id, COMMAND_ID_LEN);
-    if (what)
-        item->what = *what;
+    *item = (struct refusal){ 0 };
+    (void)memcpy(item->command_id, id->text, COMMAND_ID_LEN);
     runner_link_wake(link);
+    return item;
 }
 
-void runner_link_refuse(struct runner_link *link, const char *command_id,
-                        const struct command_refusal *refusal)
+void runner_link_refuse(struct runner_link *link, const struct command_id *id,
+                        Sandstorm__V1__OrderKind order, const struct command_refusal *refusal)
 {
-    queue_refusal(link, command_id, refusal, false);
+    struct refusal *item = queue_refusal(link, id);
+    item->what = *refusal;
+    item->order = order;
 }
 
 void runner_link_say_released(struct runner_link *link, const struct command_id *id)
 {
-    queue_refusal(link, id->text, NULL, true);
+    queue_refusal(link, id)->released = true;
+}
+
+bool runner_link_dead(const struct runner_link *link)
+{
+    char byte;
+    return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }

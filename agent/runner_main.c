@@ -77,7 +77,7 @@ static int serve(const struct settings *settings, struct err *err)
     struct runner *runner;
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
         daemon_prepare(err) < 0 || find_link_user(settings->link_user, &config.link_uid, err) < 0 ||
-        daemon_raise_files(RUNNER_COMMANDS_MAX * 4 + 64, err) < 0 ||
+        daemon_raise_files(RUNNER_COMMANDS_MAX * 4 + 64, &config.files, err) < 0 ||
         runner_new(&config, &runner, err) < 0)
         return -1;
     int r = runner_run(runner, err);

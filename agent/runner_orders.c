@@ -7,24 +7,63 @@
 
 #include <errno.h>
 
-/* Makes room by letting go of the oldest command that has ended; its id stays known. */
-static void evict_oldest_ended(struct runner *runner)
+/* Which order a refusal is about. */
+static Sandstorm__V1__OrderKind kind_of(const Sandstorm__V1__CommandOrder *order)
 {
-    for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
-        if (command_state(entry->command) == COMMAND_ENDED) {
-            log_warn("letting go of a command whose end nobody acknowledged",
-                     LF_STR("command", entry->id.text));
-            released_add(runner->released, &entry->id);
-            runner_forget(runner, entry);
-            return;
+    static const Sandstorm__V1__OrderKind kinds[] = {
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_START] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_START,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTACH] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTACH,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_CREDIT] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_CREDIT,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_STDIN] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_STDIN,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_SIGNAL] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_SIGNAL,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_RESIZE] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_RESIZE,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_CANCEL] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_CANCEL,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_DETACH,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE] =
+            SANDSTORM__V1__ORDER_KIND__ORDER_KIND_RELEASE,
+    };
+    return (size_t)order->order_case < ELEMENTS(kinds)
+               ? kinds[order->order_case]
+               : SANDSTORM__V1__ORDER_KIND__ORDER_KIND_UNSPECIFIED;
+}
+
+static void refuse_start(struct runner *runner, const struct command_id *id,
+                         Sandstorm__V1__RefusalReason reason, const char *detail)
+{
+    const struct command_refusal refusal = { reason, detail };
+    runner_link_refuse(runner->link, id, SANDSTORM__V1__ORDER_KIND__ORDER_KIND_START, &refusal);
+}
+
+/* Makes room by letting go of a command that has ended, the oldest that nobody follows; if all are
+ * followed, the oldest, whose follower is told. Its id stays known. */
+static void evict_ended(struct runner *runner)
+{
+    struct runner_entry *victim = NULL;
+    for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next) {
+        if (command_state(entry->command) != COMMAND_ENDED)
+            continue;
+        if (!victim)
+            victim = entry;
+        if (!command_followed(entry->command)) {
+            victim = entry;
+            break;
         }
+    }
+    if (!victim)
+        return;
+    log_warn("letting go of a command whose end nobody acknowledged",
+             LF_STR("command", victim->id.text));
+    if (command_followed(victim->command))
+        runner_link_say_released(runner->link, &victim->id);
+    released_add(runner->released, &victim->id);
+    runner_forget(runner, victim);
 }
 
 static int make_command(struct runner *runner, const struct command_id *id,
                         const Sandstorm__V1__Start *start, struct command **ret, struct err *err)
 {
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX)
-        evict_oldest_ended(runner);
+        evict_ended(runner);
     const char *refusal = NULL;
     int error = EAGAIN;
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX) {
@@ -34,8 +73,9 @@ static int make_command(struct runner *runner, const struct command_id *id,
         error = ESHUTDOWN;
     }
     if (refusal)
-        return command_new_refused(&runner->host, id, SANDSTORM__V1__START_STEP__START_STEP_ADMIT,
-                                   error, refusal, ret, err);
+        return command_new_refused(&runner->host, id, start,
+                                   SANDSTORM__V1__START_STEP__START_STEP_ADMIT, error, refusal, ret,
+                                   err);
     return command_new(&runner->host, id, start, ret, err);
 }
 
@@ -45,61 +85,59 @@ static void on_new_command(struct runner *runner, const struct command_id *id,
     struct err err = { 0 };
     struct runner_entry *entry = calloc(1, sizeof(*entry));
     if (!entry || make_command(runner, id, start, &entry->command, &err) < 0) {
-        /* Not even an outcome could be kept. The id was not used: the orchestrator asks again. */
-        log_error("out of memory for a command", LF_STR("command", id->text));
         free(entry);
+        refuse_start(runner, id, SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_EXHAUSTED,
+                     "the runner is out of memory; the command was not started");
         return;
     }
     entry->id = *id;
     HASH_ADD_KEYPTR(hh, runner->commands, entry->id.text, COMMAND_ID_LEN, entry);
     struct command_refusal refusal;
     if (start->attach && !command_attach(entry->command, start->attach, &refusal))
-        runner_link_refuse(runner->link, id->text, &refusal);
+        refuse_start(runner, id, refusal.reason, refusal.detail);
     runner_link_status_changed(runner->link);
 }
 
 static void on_start(struct runner *runner, const struct command_id *id,
                      const Sandstorm__V1__Start *start)
 {
-    struct command_refusal refusal = {
-        SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_CONFLICT,
-        "this command id is taken by a command with another spec",
-    };
     struct runner_entry *entry = runner_find(runner, id);
-    if (entry) {
-        if (!command_same_spec(entry->command, &start->spec_digest) ||
-            (start->attach && !command_attach(entry->command, start->attach, &refusal)))
-            runner_link_refuse(runner->link, id->text, &refusal);
+    struct command_refusal refusal;
+    if (entry && !command_same_spec(entry->command, &start->spec_digest))
+        refuse_start(runner, id, SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_CONFLICT,
+                     "this id is taken by a command with another spec");
+    else if (entry && start->attach && !command_attach(entry->command, start->attach, &refusal))
+        refuse_start(runner, id, refusal.reason, refusal.detail);
+    else if (entry)
         return;
-    }
-    if (released_has(runner->released, id)) {
+    else if (released_has(runner->released, id))
         runner_link_say_released(runner->link, id);
-        return;
-    }
-    if (!start->spec || start->spec_digest.len != COMMAND_DIGEST_LEN) {
-        refusal = (struct command_refusal){
-            SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_UNSUPPORTED,
-            "a start needs a spec and its digest",
-        };
-        runner_link_refuse(runner->link, id->text, &refusal);
-        return;
-    }
-    on_new_command(runner, id, start);
+    else if (start->attach && start->attach->from_offset > 0)
+        /* Who asks for the middle of a command believes that it runs. It does not, and is not
+         * begun. */
+        refuse_start(runner, id, SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_BAD_POSITION,
+                     "this command has never run here; start it at offset 0");
+    else if (!start->spec || start->spec_digest.len != COMMAND_DIGEST_LEN)
+        refuse_start(runner, id, SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_UNSUPPORTED,
+                     "a start needs a spec and its digest");
+    else
+        on_new_command(runner, id, start);
 }
 
-static void on_release(struct runner *runner, struct runner_entry *entry)
+static bool on_release(struct runner *runner, struct runner_entry *entry,
+                       struct command_refusal *ret)
 {
     if (command_state(entry->command) != COMMAND_ENDED) {
-        const struct command_refusal refusal = {
+        *ret = (struct command_refusal){
             SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_BAD_POSITION,
             "the command has not ended",
         };
-        runner_link_refuse(runner->link, entry->id.text, &refusal);
-        return;
+        return false;
     }
     released_add(runner->released, &entry->id);
     runner_forget(runner, entry);
     runner_link_status_changed(runner->link);
+    return true;
 }
 
 static int on_order(struct runner *runner, const Sandstorm__V1__CommandOrder *order,
@@ -117,10 +155,13 @@ static int on_order(struct runner *runner, const Sandstorm__V1__CommandOrder *or
         "no such command in this sandbox",
     };
     struct runner_entry *entry = runner_find(runner, &id);
+    bool done = false;
     if (entry && order->order_case == SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE)
-        on_release(runner, entry);
-    else if (!entry || !command_order(entry->command, order, &refusal))
-        runner_link_refuse(runner->link, id.text, &refusal);
+        done = on_release(runner, entry, &refusal);
+    else if (entry)
+        done = command_order(entry->command, order, &refusal);
+    if (!done)
+        runner_link_refuse(runner->link, &id, kind_of(order), &refusal);
     return 0;
 }
 

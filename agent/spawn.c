@@ -50,7 +50,7 @@ static void exec_first(const struct child *child)
         (void)execve(*candidate, child->request->argv, child->request->environment);
         if (errno == EACCES)
             seen = EACCES;
-        else if (errno != ENOENT && errno != ENOTDIR)
+        else if (errno != ENOENT && (errno != ENOTDIR || !child->candidates[1]))
             return;
     }
     errno = seen;
@@ -68,6 +68,8 @@ static __attribute__((no_sanitize("address", "thread", "undefined"))) int child_
             return fail(child, SPAWN_STEP_STDIO);
     if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
         return fail(child, SPAWN_STEP_STDIO);
+    if (request->files && setrlimit(RLIMIT_NOFILE, request->files) < 0)
+        return fail(child, SPAWN_STEP_LIMITS);
     if (chdir(request->cwd) < 0)
         return fail(child, SPAWN_STEP_CWD);
     reset_signals();
@@ -133,6 +135,8 @@ static const char *step_words(enum spawn_step step)
         return "cannot start a session";
     case SPAWN_STEP_STDIO:
         return "cannot connect standard input and output";
+    case SPAWN_STEP_LIMITS:
+        return "cannot set the limit of open files for";
     case SPAWN_STEP_CWD:
         return "cannot enter the working directory";
     case SPAWN_STEP_EXEC:

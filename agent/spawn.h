@@ -5,6 +5,7 @@
 
 #include "common/err.h"
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 /* The numbers of enum StartStep in types.proto. */
@@ -15,6 +16,7 @@ enum spawn_step {
     SPAWN_STEP_PIPES = 3,
     SPAWN_STEP_FORK = 4,
     SPAWN_STEP_SESSION = 5,
+    SPAWN_STEP_LIMITS = 7,
     SPAWN_STEP_CWD = 9,
     SPAWN_STEP_STDIO = 10,
     SPAWN_STEP_EXEC = 11,
@@ -26,6 +28,7 @@ struct spawn_request {
     const char *path;         /* where argv[0] is looked for when it has no slash */
     const char *cwd;
     int stdio[3];
+    const struct rlimit *files; /* RLIMIT_NOFILE of the process; NULL: as ours */
 };
 
 struct spawn_result {

@@ -7,8 +7,10 @@
 
 #include <stdint.h>
 
-#define SPOOL_BYTES_MAX    (1024u * 1024)
-#define SPOOL_SEGMENTS_MAX 4096u /* runs of bytes from one stream */
+#define SPOOL_BYTES_MAX (1024u * 1024)
+/* Runs of bytes from one stream. A receiver acknowledges at least every 4,096 records, see
+ * proto/PROTOCOL.md, so that this bound is met by a slow receiver only. */
+#define SPOOL_SEGMENTS_MAX 16384u
 
 /* Which stream; the numbers of enum Stream in types.proto. */
 enum spool_stream { SPOOL_STDOUT = 1, SPOOL_STDERR = 2 };

@@ -64,7 +64,7 @@ static const struct option_page page = {
     .examples = examples,
 };
 
-/* Signals that are passed on; the second INT of a person in a hurry is for us. */
+/* Signals that are passed on; the second INT, TERM or HUP is for us. */
 static const struct {
     int number;
     const char *name;
@@ -78,7 +78,7 @@ struct run {
     struct sandstorm_client *client;
     struct sandstorm_exec *exec;
     struct loop_signal *signals[ELEMENTS(passed)];
-    unsigned interrupts;
+    unsigned asked_to_leave;
 };
 
 static void on_notice(void *userdata, const char *text)
@@ -91,8 +91,9 @@ static void on_notice(void *userdata, const char *text)
 static void on_signal(void *userdata, int number)
 {
     struct run *run = userdata;
-    if (number == SIGINT && ++run->interrupts > 1)
-        _exit(128 + SIGINT);
+    bool leave = number == SIGINT || number == SIGTERM || number == SIGHUP;
+    if (leave && ++run->asked_to_leave > 1)
+        _exit(128 + number);
     for (size_t i = 0; i < ELEMENTS(passed); i++)
         if (passed[i].number == number)
             (void)sandstorm_exec_signal(run->exec, passed[i].name, NULL);

@@ -12,6 +12,9 @@
 
 #define EXEC_METHOD "/sandstorm.v1.CommandService/Exec"
 #define WINDOW      (512u * 1024)
+/* The sandbox keeps output until it is acknowledged, and keeps a bounded number of records: many
+ * small ones are acknowledged before they are half a window. */
+#define ACK_RECORDS 512u
 
 struct sandstorm_exec {
     struct sandstorm_client *client;
@@ -23,6 +26,7 @@ struct sandstorm_exec {
     struct source *source;
     struct window_receiver output;
     struct window input;
+    unsigned records; /* since the last credit */
     bool accepted, ended, acknowledged, closed, pipe_told;
     uint64_t end_offset;
     struct sandstorm_outcome outcome;
@@ -49,6 +53,7 @@ static void say(struct sandstorm_exec *exec, Sandstorm__V1__ExecRequest *request
 static void send_credit(struct sandstorm_exec *exec, uint64_t limit)
 {
     Sandstorm__V1__Credit credit = SANDSTORM__V1__CREDIT__INIT;
+    exec->records = 0;
     credit.acked = exec->output.taken;
     credit.limit = limit;
     Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
@@ -75,6 +80,8 @@ static void on_taken(void *owner, size_t size)
     window_take(&exec->output, size);
     if (!exec->ended && window_should_grant(&exec->output, &limit))
         send_credit(exec, limit);
+    else if (!exec->ended && exec->records >= ACK_RECORDS)
+        send_credit(exec, exec->output.granted);
     maybe_acknowledge(exec);
 }
 
@@ -101,6 +108,7 @@ static int on_output(struct sandstorm_exec *exec, const Sandstorm__V1__Output *o
         return -1;
     if (skip == output->data.len)
         return 0;
+    exec->records++;
     return sink_put(exec->sinks[output->stream - 1], output->data.data + skip,
                     output->data.len - skip, err);
 }

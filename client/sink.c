@@ -37,7 +37,9 @@ static void flush(struct sink *sink)
         size_t size = MIN(buf_used(&sink->bytes), sizeof(chunk));
         buf_peek(&sink->bytes, 0, chunk, size);
         ssize_t n = write(sink->config.fd, chunk, size);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
             sink->broken = true;

@@ -27,3 +27,10 @@ static inline int64_t wall_ms(void)
 {
     return wall_us() / 1000;
 }
+
+/* How far a peer's clock is ahead of ours; any number a peer may send. */
+static inline int64_t clock_skew_ms(int64_t peer_ms)
+{
+    int64_t skew;
+    return __builtin_sub_overflow(peer_ms, wall_ms(), &skew) ? 0 : skew;
+}

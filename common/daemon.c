@@ -5,6 +5,7 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
 #include <signal.h>
@@ -17,20 +18,25 @@ static const int stop_signals[] = { SIGTERM, SIGINT };
 struct daemon {
     struct loop *loop;
     struct loop_signal *signals[ELEMENTS(stop_signals)];
-    void (*on_stop)(void *userdata);
+    void (*on_stop)(void *userdata, bool hurry);
     void *userdata;
-    bool stopping;
+    unsigned stops;
 };
 
 int daemon_prepare(struct err *err)
 {
     const int blocked[] = { SIGTERM, SIGINT, SIGHUP };
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR); /* inherited on purpose, as 0 to 2 are */
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    close_fd(&fd);
     if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
         return err_errno(err, errno, "cannot ignore SIGPIPE");
     return loop_signals_block(blocked, ELEMENTS(blocked), err);
 }
 
-int daemon_raise_files(uint64_t needed, struct err *err)
+int daemon_raise_files(uint64_t needed, struct rlimit *ret_before, struct err *err)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -40,6 +46,8 @@ int daemon_raise_files(uint64_t needed, struct err *err)
                        "the limit of open files is %llu but %llu are needed; raise LimitNOFILE= in "
                        "the unit, or the hard limit (ulimit -Hn)",
                        (unsigned long long)limit.rlim_max, (unsigned long long)needed);
+    if (ret_before)
+        *ret_before = limit;
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         return err_errno(err, errno, "cannot raise the limit of open files");
@@ -70,18 +78,15 @@ int daemon_drop_privileges(const char *user, struct err *err)
 static void on_signal(void *userdata, int number)
 {
     struct daemon *daemon = userdata;
-    if (daemon->stopping) {
-        log_warn("second stop signal, leaving at once", LF_INT("signal", number));
-        loop_quit(daemon->loop);
-        return;
-    }
-    daemon->stopping = true;
-    log_info("stopping", LF_INT("signal", number));
+    daemon->stops++;
+    log_info("stopping", LF_INT("signal", number), LF_UINT("signals", daemon->stops));
+    if (daemon->stops > 2)
+        _exit(128 + number);
     daemon_stopping();
-    daemon->on_stop(daemon->userdata);
+    daemon->on_stop(daemon->userdata, daemon->stops > 1);
 }
 
-int daemon_new(struct loop *loop, void (*on_stop)(void *userdata), void *userdata,
+int daemon_new(struct loop *loop, void (*on_stop)(void *userdata, bool hurry), void *userdata,
                struct daemon **ret, struct err *err)
 {
     struct daemon *daemon = calloc(1, sizeof(*daemon));

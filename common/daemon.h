@@ -5,16 +5,18 @@
 
 struct daemon;
 
-/* Blocks SIGTERM, SIGINT and SIGHUP and ignores SIGPIPE; call before any thread exists. */
+/* Blocks SIGTERM, SIGINT and SIGHUP, ignores SIGPIPE, and makes sure that descriptors 0 to 2 are
+ * open, so that no other file can take their place; call before any thread exists. */
 int daemon_prepare(struct err *err) must_use;
-/* The soft limit of open files becomes the hard one; ERR_EXHAUSTED when that is below `needed`. */
-int daemon_raise_files(uint64_t needed, struct err *err) must_use;
+/* The soft limit of open files becomes the hard one; ERR_EXHAUSTED when that is below `needed`.
+ * *ret_before, unless NULL, is what it was: for children, which should not inherit ours. */
+int daemon_raise_files(uint64_t needed, struct rlimit *ret_before, struct err *err) must_use;
 /* Becomes `user` with its groups, for good. Nothing for NULL or "". */
 int daemon_drop_privileges(const char *user, struct err *err) must_use;
 
-/* on_stop is called at the first SIGTERM or SIGINT and must lead to loop_quit(); a second one quits
- * the loop at once. */
-int daemon_new(struct loop *loop, void (*on_stop)(void *userdata), void *userdata,
+/* on_stop is called at the first SIGTERM or SIGINT and must lead to loop_quit() in a while; the
+ * second one calls it again, in a hurry; the third ends the process. */
+int daemon_new(struct loop *loop, void (*on_stop)(void *userdata, bool hurry), void *userdata,
                struct daemon **ret, struct err *err) must_use;
 void daemon_free(struct daemon *daemon);
 

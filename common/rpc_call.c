@@ -27,6 +27,7 @@ struct rpc_call {
     bool sending, receiving, paused, was_full;
     bool finish_asked, finish_started;
     bool peer_done; /* no message will come any more */
+    bool cut;       /* cancelled, or a send failed: nothing more is started */
     bool ended;     /* RECV_CLOSE or RECV_STATUS is in */
     bool closed;    /* and so told */
 
@@ -47,7 +48,7 @@ struct rpc_call {
 static void pump_queue(struct rpc_call *call);
 static void maybe_closed(struct rpc_call *call);
 
-static void call_free(struct rpc_call *call)
+static void drop_queue(struct rpc_call *call)
 {
     while (call->first) {
         struct outgoing *item = call->first;
@@ -55,6 +56,13 @@ static void call_free(struct rpc_call *call)
         grpc_byte_buffer_destroy(item->bytes);
         free(item);
     }
+    call->last = &call->first;
+    call->queued = 0;
+}
+
+static void call_free(struct rpc_call *call)
+{
+    drop_queue(call);
     if (call->incoming)
         grpc_byte_buffer_destroy(call->incoming);
     grpc_metadata_array_destroy(&call->recv_metadata);
@@ -209,7 +217,8 @@ static void recv_done(struct rpc_op *op)
 
 static void receive(struct rpc_call *call)
 {
-    if (call->receiving || call->paused || call->peer_done || call->incoming || !call->handler)
+    if (call->receiving || call->paused || call->peer_done || call->incoming || !call->handler ||
+        call->cut)
         return;
     call->receiving = true;
     grpc_op op = { .op = GRPC_OP_RECV_MESSAGE };
@@ -241,7 +250,10 @@ static void send_done(struct rpc_op *op)
 {
     struct rpc_call *call = CONTAINER_OF(op, struct rpc_call, send_op);
     call->sending = false;
-    /* A failed send means that the call is over; RECV_CLOSE or RECV_STATUS tells the owner. */
+    /* A failed send means that the call is over; RECV_CLOSE or RECV_STATUS tells the owner. Nothing
+     * more is started then: the pump may be on its way out. */
+    if (!op->ok)
+        call->cut = true;
     pump_queue(call);
     if (call->was_full && rpc_call_writable(call)) {
         call->was_full = false;
@@ -275,7 +287,9 @@ static void start_finish(struct rpc_call *call)
 
 static void pump_queue(struct rpc_call *call)
 {
-    if (call->sending || call->ended)
+    if (call->cut)
+        drop_queue(call);
+    if (call->sending || call->ended || call->cut)
         return;
     struct outgoing *item = call->first;
     if (!item) {
@@ -318,7 +332,7 @@ static int enqueue(struct rpc_call *call, grpc_slice slice, struct err *err)
 
 static int check_room(const struct rpc_call *call, size_t size, struct err *err)
 {
-    if (call->finish_asked || call->ended)
+    if (call->finish_asked || call->ended || call->cut)
         return err_set(err, ERR_UNAVAILABLE, "the stream is closing");
     if (size > RPC_QUEUE_MAX - MIN(call->queued, RPC_QUEUE_MAX))
         return err_set(err, ERR_EXHAUSTED, "the peer does not read: %zu bytes are waiting for it",
@@ -372,8 +386,11 @@ void rpc_call_finish(struct rpc_call *call, const struct err *status)
 
 void rpc_call_cancel(struct rpc_call *call)
 {
-    if (!call->ended)
-        (void)grpc_call_cancel(call->call, NULL);
+    if (call->ended || call->cut)
+        return;
+    call->cut = true;
+    drop_queue(call);
+    (void)grpc_call_cancel(call->call, NULL);
 }
 
 static struct err final_status(const struct rpc_call *call)

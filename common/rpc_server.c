@@ -273,11 +273,16 @@ static int bind_server(struct rpc_server *server, const struct rpc_server_config
     return 0;
 }
 
-static void grace_over(void *userdata)
+void rpc_server_cut(struct rpc_server *server)
 {
-    struct rpc_server *server = userdata;
+    loop_timer_stop(server->grace);
     log_info("cutting the calls that are still open", LF_UINT("calls", server->live));
     grpc_server_cancel_all_calls(server->server);
+}
+
+static void grace_over(void *userdata)
+{
+    rpc_server_cut(userdata);
 }
 
 int rpc_server_new(struct rpc_pump *pump, const struct rpc_server_config *config,

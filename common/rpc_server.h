@@ -38,4 +38,6 @@ int rpc_server_port(const struct rpc_server *server);
  * left; then rpc_server_free() may be called, not before. */
 void rpc_server_drain(struct rpc_server *server, uint64_t grace_us, void (*done)(void *userdata),
                       void *userdata);
+/* Cuts the open calls of a draining server now. */
+void rpc_server_cut(struct rpc_server *server);
 void rpc_server_free(struct rpc_server *server);

@@ -110,7 +110,8 @@ static int scan(const ProtobufCMessageDescriptor *type, const uint8_t *data, siz
     int r;
     while ((r = wire_next(&position, end, &field, err)) > 0) {
         if ((*budget)-- == 0)
-            return err_set(err, ERR_PROTOCOL, "message has more than %u fields", WIRE_FIELDS_MAX);
+            return err_set(err, ERR_PROTOCOL, "message has too many fields; at most %u are taken",
+                           WIRE_FIELDS_MAX);
         const ProtobufCFieldDescriptor *known =
             protobuf_c_message_descriptor_get_field(type, field.number);
         if (!known)
@@ -128,16 +129,21 @@ static int scan(const ProtobufCMessageDescriptor *type, const uint8_t *data, siz
     return r;
 }
 
-int wire_scan(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
-              struct err *err)
+int wire_scan_within(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
+                     unsigned fields, struct err *err)
 {
     if (size > WIRE_MESSAGE_MAX)
         return err_set(err, ERR_EXHAUSTED, "message of %zu bytes; the limit is %u", size,
                        WIRE_MESSAGE_MAX);
     if (size == 0)
         return 0; /* every field at its default */
-    unsigned budget = WIRE_FIELDS_MAX;
-    return scan(type, data, size, 0, &budget, err);
+    return scan(type, data, size, 0, &fields, err);
+}
+
+int wire_scan(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
+              struct err *err)
+{
+    return wire_scan_within(type, data, size, WIRE_FIELDS_MAX, err);
 }
 
 static void *capped_alloc(void *allocator_data, size_t size)

@@ -32,6 +32,9 @@ int wire_next(const uint8_t **position, const uint8_t *end, struct wire_field *r
 /* Is this a message of that type within the bounds above, with clean strings? */
 int wire_scan(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
               struct err *err) must_use;
+/* The same with fewer fields allowed: for what will travel on inside another message. */
+int wire_scan_within(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
+                     unsigned fields, struct err *err) must_use;
 /* Scans, then unpacks. Free with wire_free(). */
 int wire_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
                 ProtobufCMessage **ret, struct err *err) must_use;

@@ -2,10 +2,13 @@
  * and from a client certificate. */
 #include "orchestrator/orchestrator-internal.h"
 
+#include "common/wire.h"
+
 #include <string.h>
 
 #define PAGE_DEFAULT 100u
-#define PAGE_MAX     200u /* a sandbox is at most about 1.2 KiB packed: a page fits a message */
+#define PAGE_MAX     200u
+#define PAGE_BYTES   (192u * 1024) /* a page fits a message, whatever agents call themselves */
 
 int control_list_sandboxes(void *userdata, struct rpc_call *call, const ProtobufCMessage *message,
                            struct err *err)
@@ -20,10 +23,15 @@ int control_list_sandboxes(void *userdata, struct rpc_call *call, const Protobuf
     Sandstorm__V1__Sandbox *pointers[PAGE_MAX];
     Sandstorm__V1__ListSandboxesResponse response = SANDSTORM__V1__LIST_SANDBOXES_RESPONSE__INIT;
     struct sandbox *sandbox = registry_next(orchestrator->registry, request->page_token);
+    size_t bytes = 0;
     for (; sandbox && response.n_sandboxes < wanted; sandbox = sandbox->hh.next) {
-        size_t i = response.n_sandboxes++;
+        size_t i = response.n_sandboxes;
         sandbox_describe(sandbox, &sandboxes[i]);
+        bytes += sandstorm__v1__sandbox__get_packed_size(&sandboxes[i]) + WIRE_HEADER_MAX;
+        if (bytes > PAGE_BYTES)
+            break;
         pointers[i] = &sandboxes[i];
+        response.n_sandboxes++;
     }
     response.sandboxes = pointers;
     if (sandbox && response.n_sandboxes > 0)

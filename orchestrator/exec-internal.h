@@ -8,6 +8,7 @@
 
 #define EXEC_DIGEST_LEN 32u
 #define EXEC_STDIN_MAX  (64u * 1024) /* input that the command has not taken yet */
+#define EXEC_SIGNAL_MAX 16u          /* bytes of a signal's name, with its NUL */
 
 enum exec_state {
     EXEC_NEW,     /* waiting for the open message */
@@ -16,6 +17,17 @@ enum exec_state {
     EXEC_ENDED,   /* the end record is on its way to the client */
     EXEC_CLOSING, /* the status is on its way */
     EXEC_STATE_COUNT_
+};
+
+/* Orders that the runner has not been given yet. They wait while the link is away, while its runner
+ * is not in step, and while its stream is full; then the client's requests wait too. */
+struct exec_due {
+    bool start, attach, credit, signal, resize, cancel;
+    char signal_name[EXEC_SIGNAL_MAX];
+    uint32_t signal_number;
+    Sandstorm__V1__SignalTarget signal_target;
+    uint32_t rows, columns;
+    uint64_t grace_ms;
 };
 
 struct exec {
@@ -30,32 +42,44 @@ struct exec {
     uint8_t *spec; /* packed, until the runner has confirmed the start */
     size_t spec_size;
     uint8_t digest[EXEC_DIGEST_LEN];
+    /* The life of the runner that was told to start it; another one cannot know how it went. */
+    char started_by[COMMAND_ID_LEN + 1];
+    struct exec_due due;
 
     bool grants_itself; /* the client leaves credit to us */
     uint64_t received;  /* end of the ledger as far as it has come */
     uint64_t acked, client_limit, granted;
     uint64_t end_offset;
+    unsigned records; /* since the last credit */
+    bool hole;        /* asked for again; until the next record in order */
 
     struct buf input;     /* [input_taken, input_taken + used) */
     uint64_t input_taken; /* by the command */
-    uint64_t input_sent;  /* to the runner, on this session */
+    uint64_t input_sent;  /* to the runner that is in step */
     uint64_t input_limit; /* granted by the runner */
     bool input_eof;       /* the client has sent its last byte */
     bool input_eof_sent;
-    bool listed, link_lost; /* of the inventory under way; told to the client */
+    bool listed, link_lost; /* in the inventory under way; told to the client */
 };
 
 /* exec.c */
 void exec_set_state(struct exec *exec, enum exec_state state);
+/* Ends the client's stream. The command is detached, unless it is somebody else's. */
 void exec_fail(struct exec *exec, const struct err *why);
+void exec_fail_foreign(struct exec *exec, const struct err *why);
 void exec_notice(struct exec *exec, Sandstorm__V1__ExecNoticeKind kind, const char *detail);
 void exec_reply(struct exec *exec, Sandstorm__V1__ExecResponse *response);
 void exec_finish_ended(struct exec *exec);
+/* exec_events.c */
+void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *detail);
 /* exec_orders.c */
-void exec_order_start(struct exec *exec);
-void exec_order_attach(struct exec *exec);
-void exec_order_detach(struct exec *exec);
-void exec_order_release(struct exec *exec);
-void exec_order_credit(struct exec *exec);
-void exec_pass(struct exec *exec, Sandstorm__V1__CommandOrder *order);
-void exec_feed(struct exec *exec);
+/* Sends what is due and input as far as it goes; stops or resumes the client's requests. */
+void exec_flush(struct exec *exec);
+/* Credit is worth an order: half a window or many small records have come since the last. */
+void exec_grant(struct exec *exec);
+/* The session must be there. */
+void exec_order_detach(struct sandbox *sandbox, const struct command_id *id);
+void exec_order_release(struct sandbox *sandbox, const struct command_id *id);
+void exec_flush_releases(struct sandbox *sandbox);
+/* The runner has input up to `received`, its command took it up to `taken`. */
+void exec_input_at(struct exec *exec, uint64_t received, uint64_t taken);

@@ -60,6 +60,8 @@ void exec_reply(struct exec *exec, Sandstorm__V1__ExecResponse *response)
 
 void exec_notice(struct exec *exec, Sandstorm__V1__ExecNoticeKind kind, const char *detail)
 {
+    if (exec->state != EXEC_PENDING && exec->state != EXEC_RUNNING)
+        return; /* the end record is the last one */
     Sandstorm__V1__ExecNotice notice = SANDSTORM__V1__EXEC_NOTICE__INIT;
     notice.kind = kind;
     notice.detail = (char *)detail;
@@ -69,27 +71,39 @@ void exec_notice(struct exec *exec, Sandstorm__V1__ExecNoticeKind kind, const ch
     exec_reply(exec, &response);
 }
 
+static void close_stream(struct exec *exec, const struct err *status)
+{
+    exec_set_state(exec, EXEC_CLOSING);
+    leave_sandbox(exec);
+    rpc_call_finish(exec->call, status);
+    /* A client that does not even read its status is cut. */
+    loop_timer_start(exec->deadline, EXEC_FAREWELL_US);
+}
+
+/* Out of step nothing is said: the next inventory names a command that nobody follows. */
+static void detach(struct exec *exec)
+{
+    bool ordered = (exec->state == EXEC_PENDING && !exec->due.start) || exec->state == EXEC_RUNNING;
+    if (ordered && exec->sandbox && exec->sandbox->session && exec->sandbox->in_step)
+        exec_order_detach(exec->sandbox, &exec->id);
+}
+
+void exec_fail_foreign(struct exec *exec, const struct err *why)
+{
+    if (exec->state == EXEC_CLOSING)
+        return;
+    log_info("exec refused or cut", LF_STR("command", exec->id.text),
+             LF_STR("client", rpc_call_peer(exec->call)->name), LF_ERR(why));
+    close_stream(exec, why);
+}
+
 /* Ends the client's stream, not the command: that has its own policy for a client that is gone. */
 void exec_fail(struct exec *exec, const struct err *why)
 {
     if (exec->state == EXEC_CLOSING)
         return;
-    bool ordered = exec->state == EXEC_PENDING || exec->state == EXEC_RUNNING;
-    log_info("exec refused or cut", LF_STR("command", exec->id.text),
-             LF_STR("client", rpc_call_peer(exec->call)->name), LF_ERR(why));
-    exec_set_state(exec, EXEC_CLOSING);
-    if (ordered)
-        exec_order_detach(exec);
-    leave_sandbox(exec);
-    rpc_call_finish(exec->call, why);
-}
-
-static void finish_acknowledged(struct exec *exec)
-{
-    exec_order_release(exec);
-    exec_set_state(exec, EXEC_CLOSING);
-    leave_sandbox(exec);
-    rpc_call_finish(exec->call, NULL);
+    detach(exec);
+    exec_fail_foreign(exec, why);
 }
 
 /* The end record is queued. Who acknowledges by offset is waited for; who leaves credit to us has
@@ -97,10 +111,10 @@ static void finish_acknowledged(struct exec *exec)
 void exec_finish_ended(struct exec *exec)
 {
     exec_set_state(exec, EXEC_ENDED);
+    rpc_call_resume(exec->call);
     if (exec->grants_itself)
         rpc_call_finish(exec->call, NULL);
-    else
-        loop_timer_start(exec->deadline, EXEC_FAREWELL_US);
+    loop_timer_start(exec->deadline, EXEC_FAREWELL_US);
 }
 
 /* From the client. */
@@ -110,20 +124,29 @@ static int keep_spec(struct exec *exec, const Sandstorm__V1__CommandSpec *spec, 
     if (wire_pack(&spec->base, &exec->spec, &exec->spec_size, err) < 0)
         return -1;
     (void)SHA256(exec->spec, exec->spec_size, exec->digest);
-    return 0;
+    /* It travels on inside a frame inside a message, whose fields count too. */
+    return wire_scan_within(&sandstorm__v1__command_spec__descriptor, exec->spec, exec->spec_size,
+                            WIRE_FIELDS_MAX - EXEC_FIELDS_AROUND, err);
 }
 
-/* A second client with the same command id takes over; the first is told. */
-static void supersede(struct sandbox *sandbox, const struct command_id *id)
+/* A second client with the same command id takes over; the first is told. One that means another
+ * command by that id takes nothing from anybody. */
+static int supersede(struct exec *exec, struct sandbox *sandbox, struct err *err)
 {
-    struct exec *older = exec_find(sandbox, id);
+    struct exec *older = exec_find(sandbox, &exec->id);
     if (!older)
-        return;
-    struct err err;
-    (void)err_set(&err, ERR_PRECONDITION, "another client has attached to command %s", id->text);
-    exec_set_state(older, EXEC_CLOSING);
-    leave_sandbox(older);
-    rpc_call_finish(older->call, &err);
+        return 0;
+    if (memcmp(older->digest, exec->digest, sizeof(exec->digest)) != 0)
+        return err_set(err, ERR_EXISTS,
+                       "command %s: this id is taken by a command with another spec",
+                       exec->id.text);
+    struct err why;
+    (void)err_set(&why, ERR_PRECONDITION, "another client has attached to command %s",
+                  exec->id.text);
+    /* Records that were granted to it may be on their way. */
+    exec->granted = older->granted;
+    close_stream(older, &why);
+    return 0;
 }
 
 static int find_sandbox(struct exec *exec, const char *id, struct sandbox **ret, struct err *err)
@@ -155,14 +178,14 @@ static int on_open(struct exec *exec, const Sandstorm__V1__ExecRequest *request,
         return -1;
     int r = *open->command_id ? command_id_parse(open->command_id, &exec->id, err)
                               : command_id_new(&exec->id, err);
-    if (r < 0 || keep_spec(exec, open->spec, err) < 0)
+    if (r < 0 || keep_spec(exec, open->spec, err) < 0 || supersede(exec, sandbox, err) < 0)
         return -1;
-    supersede(sandbox, &exec->id);
     exec->sandbox = sandbox;
     HASH_ADD_KEYPTR(hh, sandbox->execs, exec->id.text, COMMAND_ID_LEN, exec);
     exec->received = exec->acked = open->from_offset;
     exec->client_limit = open->limit;
-    exec->grants_itself = open->limit == 0;
+    exec->grants_itself = open->server_credit;
+    exec->due.start = true;
     exec_set_state(exec, EXEC_PENDING);
     log_info("command ordered", LF_STR("command", exec->id.text), LF_STR("sandbox", sandbox->id),
              LF_STR("client", rpc_call_peer(exec->call)->name));
@@ -173,8 +196,7 @@ static int on_open(struct exec *exec, const Sandstorm__V1__ExecRequest *request,
     response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_ACCEPTED;
     response.accepted = &accepted;
     exec_reply(exec, &response);
-    if (exec->state == EXEC_PENDING)
-        exec_order_start(exec);
+    exec_flush(exec);
     return 0;
 }
 
@@ -185,10 +207,11 @@ static int on_credit(struct exec *exec, const Sandstorm__V1__ExecRequest *reques
         return err_set(err, ERR_INVALID, "acknowledged more than was sent");
     exec->acked = MAX(exec->acked, credit->acked);
     exec->client_limit = MAX(exec->client_limit, credit->limit);
-    if (exec->state == EXEC_ENDED && exec->acked == exec->end_offset)
-        finish_acknowledged(exec);
-    else if (exec->state == EXEC_PENDING || exec->state == EXEC_RUNNING)
-        exec_order_credit(exec);
+    exec->due.credit = true;
+    if (exec->state == EXEC_ENDED && exec->acked == exec->end_offset) {
+        exec_order_release(exec->sandbox, &exec->id);
+        close_stream(exec, NULL);
+    }
     return 0;
 }
 
@@ -196,49 +219,51 @@ static int on_stdin(struct exec *exec, const Sandstorm__V1__ExecRequest *request
 {
     const Sandstorm__V1__Stdin *input = request->stdin;
     uint64_t end = exec->input_taken + buf_used(&exec->input);
+    uint64_t size = input->data.len;
     if (exec->state == EXEC_ENDED)
         return 0; /* crossed with the end record */
-    if (exec->input_eof)
-        return err_set(err, ERR_INVALID, "input after the end of input");
-    if (input->offset != end || input->data.len > exec->input_limit - MIN(end, exec->input_limit))
+    if (input->offset > end || size > exec->input_limit || input->offset > exec->input_limit - size)
         return err_set(err, ERR_INVALID,
                        "input at offset %llu; expected %llu, and at most up to %llu",
                        (unsigned long long)input->offset, (unsigned long long)end,
                        (unsigned long long)exec->input_limit);
-    if (input->data.len > 0 && buf_push(&exec->input, input->data.data, input->data.len, err) < 0)
+    /* A client that attached to a running command begins at its own first byte; what the runner has
+     * already is passed over. */
+    uint64_t known = MIN(end - input->offset, size);
+    if (exec->input_eof && (known < size || input->offset + size < end))
+        return err_set(err, ERR_INVALID, "input after the end of input");
+    if (known < size && buf_push(&exec->input, input->data.data + known, size - known, err) < 0)
         return -1;
-    exec->input_eof = input->eof;
-    exec_feed(exec);
+    exec->input_eof = exec->input_eof || input->eof;
     return 0;
 }
 
 static int on_signal(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
-    (void)err;
-    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
-    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_SIGNAL;
-    order.signal = request->signal;
-    exec_pass(exec, &order);
+    const Sandstorm__V1__Signal *asked = request->signal;
+    if (strlen(asked->name) >= sizeof(exec->due.signal_name))
+        return err_set(err, ERR_INVALID, "there is no signal with such a long name");
+    exec->due.signal = true;
+    (void)memcpy(exec->due.signal_name, asked->name, strlen(asked->name) + 1);
+    exec->due.signal_number = asked->number;
+    exec->due.signal_target = asked->target;
     return 0;
 }
 
 static int on_resize(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
     (void)err;
-    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
-    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_RESIZE;
-    order.resize = request->resize;
-    exec_pass(exec, &order);
+    exec->due.resize = true;
+    exec->due.rows = request->resize->rows;
+    exec->due.columns = request->resize->columns;
     return 0;
 }
 
 static int on_cancel(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
     (void)err;
-    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
-    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_CANCEL;
-    order.cancel = request->cancel;
-    exec_pass(exec, &order);
+    exec->due.cancel = true;
+    exec->due.grace_ms = request->cancel->grace_ms;
     return 0;
 }
 
@@ -258,10 +283,23 @@ static int on_request(struct exec *exec, const Sandstorm__V1__ExecRequest *reque
 {
     if (exec->state == EXEC_NEW && request->kind_case != SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN)
         return err_set(err, ERR_INVALID, "the first message must be open");
-    for (size_t i = 0; i < ELEMENTS(requests); i++)
-        if (requests[i].kind == request->kind_case)
-            return requests[i].fn(exec, request, err);
+    for (size_t i = 0; i < ELEMENTS(requests); i++) {
+        if (requests[i].kind != request->kind_case)
+            continue;
+        if (requests[i].fn(exec, request, err) < 0)
+            return -1;
+        exec_flush(exec);
+        return 0;
+    }
     return err_set(err, ERR_UNIMPLEMENTED, "this orchestrator does not know that request");
+}
+
+static int check_size(size_t size, struct err *err)
+{
+    if (size > EXEC_REQUEST_MAX)
+        return err_set(err, ERR_EXHAUSTED, "request of %zu bytes; the limit is %u", size,
+                       EXEC_REQUEST_MAX);
+    return 0;
 }
 
 static void on_message(void *owner, const uint8_t *data, size_t size)
@@ -271,7 +309,8 @@ static void on_message(void *owner, const uint8_t *data, size_t size)
     struct err err = { 0 };
     if (exec->state == EXEC_CLOSING)
         return;
-    if (wire_unpack(&sandstorm__v1__exec_request__descriptor, data, size, &message, &err) < 0 ||
+    if (check_size(size, &err) < 0 ||
+        wire_unpack(&sandstorm__v1__exec_request__descriptor, data, size, &message, &err) < 0 ||
         on_request(exec, (const Sandstorm__V1__ExecRequest *)message, &err) < 0)
         exec_fail(exec, &err);
 }
@@ -289,9 +328,10 @@ static void on_half_closed(void *owner)
     case EXEC_PENDING:
     case EXEC_RUNNING:
         exec->grants_itself = true;
+        exec->acked = exec->received;
         exec->input_eof = true;
-        exec_feed(exec);
-        exec_order_credit(exec);
+        exec->due.credit = true;
+        exec_flush(exec);
         break;
     case EXEC_ENDED:
         rpc_call_finish(exec->call, NULL);
@@ -304,8 +344,8 @@ static void on_half_closed(void *owner)
 static void on_writable(void *owner)
 {
     struct exec *exec = owner;
-    if (exec->grants_itself && exec->state == EXEC_RUNNING)
-        exec_order_credit(exec);
+    if (exec->state == EXEC_RUNNING)
+        exec_grant(exec);
 }
 
 static void exec_free(struct exec *exec)
@@ -320,10 +360,9 @@ static void exec_free(struct exec *exec)
 static void on_closed(void *owner, const struct err *status)
 {
     struct exec *exec = owner;
-    if (exec->state == EXEC_PENDING || exec->state == EXEC_RUNNING)
-        exec_order_detach(exec);
-    else if (exec->state == EXEC_ENDED && exec->grants_itself && status->code == ERR_NONE)
-        exec_order_release(exec);
+    detach(exec);
+    if (exec->state == EXEC_ENDED && exec->grants_itself && status->code == ERR_NONE)
+        exec_order_release(exec->sandbox, &exec->id);
     leave_sandbox(exec);
     exec_free(exec);
 }
@@ -339,13 +378,19 @@ static void on_deadline(void *userdata)
 {
     struct exec *exec = userdata;
     struct err err;
-    if (exec->state == EXEC_ENDED) {
+    switch (exec->state) {
+    case EXEC_NEW:
+        (void)err_set(&err, ERR_TIMEOUT, "no open message within %u s", EXEC_OPEN_US / 1000000);
+        exec_fail(exec, &err);
+        break;
+    case EXEC_ENDED:
         /* It has the end record or never will; the runner keeps the command for a later attach. */
-        rpc_call_finish(exec->call, NULL);
-        return;
+        close_stream(exec, NULL);
+        break;
+    default:
+        rpc_call_cancel(exec->call);
+        break;
     }
-    (void)err_set(&err, ERR_TIMEOUT, "no open message within %u s", EXEC_OPEN_US / 1000000);
-    exec_fail(exec, &err);
 }
 
 int exec_open(void *userdata, struct rpc_call *call, struct err *err)

@@ -5,12 +5,17 @@
 
 #include "common/ids.h"
 #include "common/rpc_call.h"
+#include "common/wire.h"
 #include "orchestrator/registry.h"
 #include "sandstorm/v1/link.pb-c.h"
 
 #define EXEC_WINDOW      (512u * 1024) /* output on its way to one client */
 #define EXEC_OPEN_US     10000000u     /* from the stream's start to its open message */
 #define EXEC_FAREWELL_US 30000000u     /* from the end record to the client's acknowledgement */
+/* A request becomes an order with an address around it, which must fit a message too: one that did
+ * not would end the agent's stream, and with it everybody's commands there. */
+#define EXEC_REQUEST_MAX   (WIRE_MESSAGE_MAX - 1024u)
+#define EXEC_FIELDS_AROUND 64u /* fields of the frames around a spec, with room to grow */
 
 struct exec;
 
@@ -24,4 +29,6 @@ int exec_event(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
 int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
                    struct err *err) must_use;
 void exec_session_lost(struct sandbox *sandbox);
+/* The link is there, its runner is not. */
+void exec_runner_away(struct sandbox *sandbox);
 void exec_session_writable(struct sandbox *sandbox);

@@ -1,11 +1,10 @@
 /* What the runner says about a command that a client follows. Events come from
  * orchestrator/session.c, where the agent's identity is certain but its word is not: offsets must
  * follow on, stay within what was granted, and end where the end record says. What passes goes to
- * the client as it is. */
+ * the client as it is. next: orchestrator/exec_resume.c when the agent comes back. */
 #include "orchestrator/exec-internal.h"
 
 #include "common/wire.h"
-#include "orchestrator/session.h"
 
 /* Any word about the command means that the runner has it. */
 static void confirm(struct exec *exec)
@@ -14,16 +13,18 @@ static void confirm(struct exec *exec)
         return;
     exec_set_state(exec, EXEC_RUNNING);
     free(TAKE_PTR(exec->spec));
-    exec_feed(exec);
+    exec_flush(exec);
 }
 
-/* The client has everything that it will acknowledge by itself; credit grows as its queue drains.
- */
-static void grant_by_ourselves(struct exec *exec)
+/* The ledger has grown; who leaves credit to us acknowledges nothing by itself. */
+static void advance(struct exec *exec, uint64_t end)
 {
-    exec->acked = exec->received;
-    if (rpc_call_writable(exec->call) && exec->granted - exec->received < EXEC_WINDOW / 2)
-        exec_order_credit(exec);
+    exec->received = end;
+    exec->granted = MAX(exec->granted, end);
+    exec->hole = false;
+    exec->records++;
+    if (exec->grants_itself)
+        exec->acked = end;
 }
 
 static int on_started(struct exec *exec, const Sandstorm__V1__CommandEvent *event, struct err *err)
@@ -36,6 +37,17 @@ static int on_started(struct exec *exec, const Sandstorm__V1__CommandEvent *even
     return 0;
 }
 
+/* Something is missing before it: nothing is delivered past a hole. Asked for once; what is still
+ * on its way behind the hole will come again. */
+static void ask_again(struct exec *exec)
+{
+    if (exec->hole)
+        return;
+    exec->hole = true;
+    exec->due.attach = true;
+    exec_flush(exec);
+}
+
 static int on_output(struct exec *exec, const Sandstorm__V1__CommandEvent *event, struct err *err)
 {
     Sandstorm__V1__Output *output = event->output;
@@ -45,15 +57,15 @@ static int on_output(struct exec *exec, const Sandstorm__V1__CommandEvent *event
          output->stream != SANDSTORM__V1__STREAM__STREAM_STDERR))
         return err_set(err, ERR_PROTOCOL, "an output record of %llu bytes that cannot be",
                        (unsigned long long)size);
-    if (output->offset + size <= exec->received)
+    uint64_t end = output->offset + size;
+    if (end <= exec->received)
         return 0; /* known already */
+    if (end > exec->granted)
+        return err_set(err, ERR_PROTOCOL, "output beyond the granted offset");
     if (output->offset > exec->received) {
-        /* Something is missing before it: nothing is delivered past a hole. Ask again. */
-        exec_order_attach(exec);
+        ask_again(exec);
         return 0;
     }
-    if (output->offset + size > exec->granted)
-        return err_set(err, ERR_PROTOCOL, "output beyond the granted offset");
     uint64_t overlap = exec->received - output->offset;
     output->offset += overlap;
     output->data.data += overlap;
@@ -61,13 +73,13 @@ static int on_output(struct exec *exec, const Sandstorm__V1__CommandEvent *event
     Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
     response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_OUTPUT;
     response.output = output;
-    exec->received = output->offset + output->data.len;
+    advance(exec, end);
     exec_reply(exec, &response);
     /* The message frees what it allocated. */
     output->data.data -= overlap;
     output->data.len += overlap;
-    if (exec->grants_itself && exec->state == EXEC_RUNNING)
-        grant_by_ourselves(exec);
+    if (exec->state == EXEC_RUNNING)
+        exec_grant(exec);
     return 0;
 }
 
@@ -76,14 +88,22 @@ static int on_gap(struct exec *exec, const Sandstorm__V1__CommandEvent *event, s
     Sandstorm__V1__Gap *gap = event->gap;
     if (gap->size == 0 || gap->offset > UINT64_MAX - gap->size)
         return err_set(err, ERR_PROTOCOL, "a gap record that cannot be");
-    if (gap->offset != exec->received)
+    uint64_t end = gap->offset + gap->size;
+    if (end <= exec->received)
         return 0;
-    exec->received += gap->size;
-    exec->granted = MAX(exec->granted, exec->received);
+    if (gap->offset > exec->received) {
+        ask_again(exec);
+        return 0;
+    }
+    gap->offset = exec->received;
+    gap->size = end - exec->received;
     Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
     response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_GAP;
     response.gap = gap;
+    advance(exec, end);
     exec_reply(exec, &response);
+    if (exec->state == EXEC_RUNNING)
+        exec_grant(exec);
     return 0;
 }
 
@@ -113,12 +133,11 @@ static int on_stdin_credit(struct exec *exec, const Sandstorm__V1__CommandEvent 
                            struct err *err)
 {
     Sandstorm__V1__StdinCredit *credit = event->stdin_credit;
-    if (credit->taken > exec->input_sent || credit->taken < exec->input_taken)
-        return err_set(err, ERR_PROTOCOL, "input credit for bytes that were not sent");
-    buf_drop(&exec->input, (size_t)(credit->taken - exec->input_taken));
-    exec->input_taken = credit->taken;
+    if (credit->taken > credit->received || credit->limit < credit->received)
+        return err_set(err, ERR_PROTOCOL, "an input credit that contradicts itself");
+    exec_input_at(exec, credit->received, credit->taken);
     /* What the client may send is also bounded by the room that we keep it in. */
-    credit->limit = MIN(credit->limit, credit->taken + EXEC_STDIN_MAX);
+    credit->limit = MIN(credit->limit, exec->input_taken + EXEC_STDIN_MAX);
     exec->input_limit = MAX(exec->input_limit, credit->limit);
     Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
     response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_STDIN_CREDIT;
@@ -127,23 +146,43 @@ static int on_stdin_credit(struct exec *exec, const Sandstorm__V1__CommandEvent 
     return 0;
 }
 
+/* The runner would not start the command, or does not let us follow it. */
+static void refused_for_good(struct exec *exec, const Sandstorm__V1__Refusal *refusal)
+{
+    enum err_code code = ERR_PRECONDITION;
+    if (refusal->reason == SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_CONFLICT)
+        code = ERR_EXISTS;
+    else if (refusal->reason == SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_BAD_POSITION)
+        code = ERR_INVALID;
+    else if (refusal->reason == SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_EXHAUSTED)
+        code = ERR_EXHAUSTED;
+    struct err why;
+    (void)err_set(&why, code, "command %s: %.200s", exec->id.text, refusal->detail);
+    exec_fail_foreign(exec, &why);
+}
+
 static int on_refusal(struct exec *exec, const Sandstorm__V1__CommandEvent *event, struct err *err)
 {
     (void)err;
     const Sandstorm__V1__Refusal *refusal = event->refusal;
-    struct err why;
-    switch (refusal->reason) {
-    case SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_CONFLICT:
-        (void)err_set(&why, ERR_EXISTS, "command %s: %.200s", exec->id.text, refusal->detail);
-        exec_fail(exec, &why);
+    switch (refusal->order) {
+    case SANDSTORM__V1__ORDER_KIND__ORDER_KIND_START:
+    case SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTACH:
+        refused_for_good(exec, refusal);
         return 0;
-    case SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_BAD_POSITION:
-        (void)err_set(&why, ERR_INVALID, "command %s: %.200s", exec->id.text, refusal->detail);
-        exec_fail(exec, &why);
+    case SANDSTORM__V1__ORDER_KIND__ORDER_KIND_CREDIT:
+        /* It let go of the command under us, or our credit was late: the next attach tells which.
+         */
+        if (refusal->reason == SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_UNKNOWN_COMMAND)
+            refused_for_good(exec, refusal);
+        return 0;
+    case SANDSTORM__V1__ORDER_KIND__ORDER_KIND_DETACH:
+    case SANDSTORM__V1__ORDER_KIND__ORDER_KIND_RELEASE:
         return 0;
     default:
-        exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_REFUSED,
-                    refusal->detail);
+        if (refusal->reason != SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_ENDED)
+            exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_REFUSED,
+                        refusal->detail);
         return 0;
     }
 }
@@ -176,40 +215,12 @@ int exec_event(struct exec *exec, const Sandstorm__V1__CommandEvent *event, stru
     return 0; /* from a newer runner */
 }
 
-/* Coming and going of the link. */
-
-void exec_session_lost(struct sandbox *sandbox)
-{
-    struct exec *exec, *next;
-    HASH_ITER (hh, sandbox->execs, exec, next) {
-        exec->link_lost = true;
-        exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_LINK_LOST,
-                    "the sandbox's link is away; the command goes on and its output will follow");
-    }
-}
-
-void exec_session_writable(struct sandbox *sandbox)
-{
-    for (struct exec *exec = sandbox->execs; exec; exec = exec->hh.next)
-        exec_feed(exec);
-}
-
-static void resume(struct exec *exec, const Sandstorm__V1__CommandPosition *position)
-{
-    confirm(exec);
-    /* What the runner has received need not be sent again; the rest must be. */
-    uint64_t end = exec->input_taken + buf_used(&exec->input);
-    exec->input_sent = MIN(MAX(position->stdin_received, exec->input_taken), end);
-    exec->input_eof_sent = false;
-    exec_order_attach(exec);
-    exec_feed(exec);
-}
-
-static void lost_at_runner(struct exec *exec)
+/* A runner that does not know the command any more cannot say how it ended; we say just that. */
+void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *detail)
 {
     Sandstorm__V1__Lost lost = SANDSTORM__V1__LOST__INIT;
-    lost.reason = SANDSTORM__V1__LOST_REASON__LOST_REASON_RUNNER_RESTARTED;
-    lost.detail = (char *)"the runner does not know this command any more; how it ended is unknown";
+    lost.reason = reason;
+    lost.detail = (char *)detail;
     Sandstorm__V1__Outcome outcome = SANDSTORM__V1__OUTCOME__INIT;
     outcome.result_case = SANDSTORM__V1__OUTCOME__RESULT_LOST;
     outcome.lost = &lost;
@@ -220,59 +231,6 @@ static void lost_at_runner(struct exec *exec)
     event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
     event.ended = &ended;
     struct err err;
-    if (on_ended(exec, &event, &err) < 0)
+    if (exec_event(exec, &event, &err) < 0)
         exec_fail(exec, &err);
-}
-
-static void detach_stray(struct sandbox *sandbox, const struct command_id *id)
-{
-    Sandstorm__V1__Detach detach = SANDSTORM__V1__DETACH__INIT;
-    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
-    order.command_id = (char *)id->text;
-    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH;
-    order.detach = &detach;
-    session_order(sandbox->session, &order);
-}
-
-static int on_position(struct sandbox *sandbox, const Sandstorm__V1__CommandPosition *position,
-                       struct err *err)
-{
-    struct command_id id;
-    if (command_id_parse(position->command_id, &id, err) < 0)
-        return -1;
-    struct exec *exec = exec_find(sandbox, &id);
-    if (!exec) {
-        if (!position->ended)
-            detach_stray(sandbox, &id);
-        return 0;
-    }
-    exec->listed = true;
-    if (exec->state == EXEC_PENDING || exec->state == EXEC_RUNNING)
-        resume(exec, position);
-    return 0;
-}
-
-int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
-                   struct err *err)
-{
-    for (size_t i = 0; i < inventory->n_commands; i++)
-        if (on_position(sandbox, inventory->commands[i], err) < 0)
-            return -1;
-    if (!inventory->complete)
-        return 0;
-    struct exec *exec, *next;
-    HASH_ITER (hh, sandbox->execs, exec, next) {
-        bool listed = exec->listed;
-        exec->listed = false;
-        if (exec->link_lost) {
-            exec->link_lost = false;
-            exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_LINK_BACK,
-                        "the sandbox's link is back");
-        }
-        if (!listed && exec->state == EXEC_PENDING)
-            exec_order_start(exec); /* it never arrived */
-        else if (!listed && exec->state == EXEC_RUNNING)
-            lost_at_runner(exec);
-    }
-    return 0;
 }

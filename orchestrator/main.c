@@ -137,7 +137,7 @@ static int run_serve(const struct invocation *call, struct err *err)
     };
     struct orchestrator *orchestrator;
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
-        daemon_prepare(err) < 0 || daemon_raise_files(settings->files, err) < 0 ||
+        daemon_prepare(err) < 0 || daemon_raise_files(settings->files, NULL, err) < 0 ||
         daemon_drop_privileges(settings->user, err) < 0 ||
         orchestrator_new(&config, &orchestrator, err) < 0)
         return -1;

@@ -28,9 +28,13 @@ static void on_drained(void *userdata)
     loop_quit(orchestrator->loop);
 }
 
-static void on_stop(void *userdata)
+static void on_stop(void *userdata, bool hurry)
 {
     struct orchestrator *orchestrator = userdata;
+    if (hurry) {
+        rpc_server_cut(orchestrator->server);
+        return;
+    }
     health_set_serving(orchestrator->health, false);
     for (struct sandbox *one = registry_any(orchestrator->registry); one; one = one->hh.next)
         if (one->session)

@@ -121,8 +121,15 @@ int sandbox_set_info(struct sandbox *sandbox, const Sandstorm__V1__SandboxInfo *
     uint8_t *packed;
     size_t size;
     ProtobufCMessage *copy;
-    if (check_texts(info, err) < 0 || wire_pack(&info->base, &packed, &size, err) < 0)
+    /* Only what we know: fields from a newer agent would be kept, and sent to everybody who lists.
+     */
+    Sandstorm__V1__SandboxInfo known = *info;
+    known.base.n_unknown_fields = 0;
+    known.base.unknown_fields = NULL;
+    if (check_texts(info, err) < 0 || wire_pack(&known.base, &packed, &size, err) < 0)
         return -1;
+    const Sandstorm__V1__SandboxInfo *before = (const Sandstorm__V1__SandboxInfo *)sandbox->info;
+    sandbox->rebooted = before && strcmp(before->boot_id, info->boot_id) != 0;
     int r = wire_unpack(&sandstorm__v1__sandbox_info__descriptor, packed, size, &copy, err);
     free(packed);
     if (r < 0)

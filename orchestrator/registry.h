@@ -9,6 +9,7 @@
 
 #define REGISTRY_SANDBOXES_MAX 20000u
 #define REGISTRY_TEXT_MAX      255u /* of each text that an agent says about itself */
+#define REGISTRY_RELEASES_MAX  64u  /* commands to release when the link is back; oldest goes */
 
 struct registry;
 struct session;
@@ -18,7 +19,15 @@ struct sandbox {
     char id[SANDBOX_ID_MAX + 1];
     struct session *session; /* NULL while its link is away */
     struct exec *execs;      /* hash by command id: what clients are attached to here */
-    ProtobufCMessage *info;  /* Sandstorm__V1__SandboxInfo as it registered, or NULL */
+    /* The runner has answered this session's welcome: orders reach it, and it knows what we know.
+     */
+    bool in_step;
+    bool listing;  /* an inventory has begun and is not complete */
+    bool rebooted; /* the last register came with another boot id than the one before */
+    char runner_instance[COMMAND_ID_LEN + 1];
+    struct command_id releases[REGISTRY_RELEASES_MAX];
+    unsigned release_count;
+    ProtobufCMessage *info; /* Sandstorm__V1__SandboxInfo as it registered, or NULL */
     Sandstorm__V1__Metrics metrics;
     bool has_metrics, runner_connected;
     int64_t connected_ms, last_seen_ms;

@@ -180,20 +180,21 @@ static int on_register(struct session *session, const Sandstorm__V1__AgentFrame 
     if (sandbox->session) {
         log_warn("a newer link takes over", LF_STR("sandbox", sandbox->id),
                  LF_UINT("old_epoch", sandbox->session->epoch));
-        session_close(sandbox->session, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_SUPERSEDED, 0,
-                      "a newer link with this identity has connected");
+        session_close(sandbox->session, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_SUPERSEDED,
+                      SESSION_SUPERSEDED_MS, "a newer link with this identity has connected");
     }
     session->sandbox = sandbox;
     session->epoch = next_epoch(orchestrator);
     set_state(session, SESSION_ACTIVE);
     sandbox->session = session;
     sandbox->connected_ms = sandbox->last_seen_ms = wall_ms();
+    sandbox->in_step = sandbox->listing = false;
     /* Until a heartbeat says otherwise: a command waits for the runner, it is not refused. */
     sandbox->runner_connected = true;
     log_info("sandbox online", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch),
              LF_STR("agent_version", frame->info->agent_version),
              LF_STR("hostname", frame->info->hostname),
-             LF_INT("clock_skew_ms", frame->sent_unix_ms - wall_ms()));
+             LF_INT("clock_skew_ms", clock_skew_ms(frame->sent_unix_ms)));
     return send_welcome(session, err);
 }
 
@@ -205,6 +206,8 @@ static int on_heartbeat(struct session *session, const Sandstorm__V1__AgentFrame
     const Sandstorm__V1__Heartbeat *heartbeat = frame->heartbeat;
     sandbox->last_seen_ms = wall_ms();
     sandbox->runner_connected = heartbeat->runner_connected;
+    if (!heartbeat->runner_connected)
+        exec_runner_away(sandbox);
     if (heartbeat->metrics) {
         sandbox->metrics = *heartbeat->metrics;
         /* The copy is ours, the unknown fields behind it are not. */

@@ -8,6 +8,8 @@
 
 #define SESSION_REGISTER_US 10000000u /* from the stream's start to its register frame */
 #define SESSION_PROTOCOL    1u
+/* Two links with one identity would otherwise take turns in throwing each other out. */
+#define SESSION_SUPERSEDED_MS 60000u
 
 struct session;
 

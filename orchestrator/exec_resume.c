@@ -1,0 +1,121 @@
+/* The link goes away and comes back; the runner says what it has; every exec of the sandbox is
+ * brought into step with it. Called by orchestrator/session.c. What a client asked for in between
+ * has waited as due (orchestrator/exec_orders.c) and goes out when the inventory is complete. */
+#include "orchestrator/exec-internal.h"
+
+#include <string.h>
+
+void exec_session_lost(struct sandbox *sandbox)
+{
+    sandbox->in_step = sandbox->listing = false;
+    struct exec *exec, *next;
+    HASH_ITER (hh, sandbox->execs, exec, next) {
+        if (exec->link_lost)
+            continue;
+        exec->link_lost = true;
+        exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_LINK_LOST,
+                    "the sandbox's link is away; the command goes on and its output will follow");
+    }
+}
+
+void exec_runner_away(struct sandbox *sandbox)
+{
+    sandbox->in_step = sandbox->listing = false;
+}
+
+void exec_session_writable(struct sandbox *sandbox)
+{
+    struct exec *exec, *next;
+    HASH_ITER (hh, sandbox->execs, exec, next)
+        exec_flush(exec);
+}
+
+static int on_position(struct sandbox *sandbox, const Sandstorm__V1__CommandPosition *position,
+                       struct err *err)
+{
+    struct command_id id;
+    if (command_id_parse(position->command_id, &id, err) < 0)
+        return -1;
+    struct exec *exec = exec_find(sandbox, &id);
+    if (!exec)
+        return 0;
+    exec->listed = true;
+    exec->due.start = false;
+    exec->due.attach = true;
+    /* What was sent and not received is sent again, the end of input too. */
+    exec->input_sent = MIN(exec->input_sent, position->stdin_received);
+    exec_input_at(exec, position->stdin_received, exec->input_taken);
+    exec->input_eof_sent = false;
+    return 0;
+}
+
+/* Not in the inventory: it never arrived, or it is gone with the runner that had it. */
+static void on_missing(struct exec *exec)
+{
+    struct sandbox *sandbox = exec->sandbox;
+    bool other_life = *exec->started_by && strcmp(exec->started_by, sandbox->runner_instance) != 0;
+    if (exec->state == EXEC_PENDING && !other_life)
+        exec->due.start = true;
+    else if (sandbox->rebooted)
+        exec_lost(exec, SANDSTORM__V1__LOST_REASON__LOST_REASON_REBOOTED,
+                  "the sandbox was rebooted; how the command ended is unknown");
+    else
+        exec_lost(exec, SANDSTORM__V1__LOST_REASON__LOST_REASON_RUNNER_RESTARTED,
+                  "the runner does not know this command any more; how it ended is unknown");
+}
+
+static void bring_into_step(struct sandbox *sandbox)
+{
+    struct exec *exec, *next;
+    HASH_ITER (hh, sandbox->execs, exec, next) {
+        if (exec->link_lost) {
+            exec->link_lost = false;
+            exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_LINK_BACK,
+                        "the sandbox's link is back");
+        }
+        if (!exec->listed && exec->state != EXEC_CLOSING)
+            on_missing(exec);
+        exec_flush(exec);
+    }
+    sandbox->rebooted = false;
+    exec_flush_releases(sandbox);
+}
+
+/* Commands that run without a client: their policy for that begins to count. */
+static int detach_strays(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
+                         struct err *err)
+{
+    for (size_t i = 0; i < inventory->n_commands; i++) {
+        struct command_id id;
+        if (command_id_parse(inventory->commands[i]->command_id, &id, err) < 0)
+            return -1;
+        if (!inventory->commands[i]->ended && !exec_find(sandbox, &id))
+            exec_order_detach(sandbox, &id);
+    }
+    return 0;
+}
+
+int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
+                   struct err *err)
+{
+    if (strlen(inventory->runner_instance) > COMMAND_ID_LEN)
+        return err_set(err, ERR_PROTOCOL, "the runner's instance is longer than %d characters",
+                       COMMAND_ID_LEN);
+    if (!sandbox->listing) {
+        sandbox->listing = true;
+        sandbox->in_step = false;
+        for (struct exec *exec = sandbox->execs; exec; exec = exec->hh.next)
+            exec->listed = false;
+    }
+    for (size_t i = 0; i < inventory->n_commands; i++)
+        if (on_position(sandbox, inventory->commands[i], err) < 0)
+            return -1;
+    if (inventory->complete) {
+        sandbox->listing = false;
+        sandbox->in_step = true;
+        (void)memcpy(sandbox->runner_instance, inventory->runner_instance,
+                     strlen(inventory->runner_instance) + 1);
+        bring_into_step(sandbox);
+    }
+    return detach_strays(sandbox, inventory, err);
+}

@@ -1,0 +1,300 @@
+/* Writes the seeds of the fuzz targets that read messages: wire/, runner/ and session/ below the
+ * directory that is named. Run by the build. */
+#include "common/wire.h"
+#include "tests/unit/wire_types.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COMMAND "0b0c5a1e-7f0e-4a53-9c55-3d7a1f2e9b10"
+
+static const char *root;
+static uint8_t seed[65536];
+static size_t seed_size;
+
+static void put_byte(unsigned byte)
+{
+    seed[seed_size++] = (uint8_t)byte;
+}
+
+/* As input_block() of check.h reads it. */
+static void put_block(const void *data, size_t size)
+{
+    put_byte(size & 255);
+    put_byte(size >> 8);
+    (void)memcpy(seed + seed_size, data, size);
+    seed_size += size;
+}
+
+static int save(const char *dir, const char *name)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof(path), "%s/%s/%s", root, dir, name);
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return -1;
+    size_t n = fwrite(seed, 1, seed_size, file);
+    int r = fclose(file) == 0 && n == seed_size ? 0 : -1;
+    seed_size = 0;
+    return r;
+}
+
+static int save_wire(const char *name, const ProtobufCMessage *message)
+{
+    uint8_t packed[4096];
+    for (unsigned i = 0; i < ELEMENTS(wire_types); i++)
+        if (wire_types[i] == message->descriptor)
+            put_byte(i);
+    size_t size = protobuf_c_message_pack(message, packed);
+    (void)memcpy(seed + seed_size, packed, size);
+    seed_size += size;
+    return save("wire", name);
+}
+
+/* One order to the runner. */
+static void put_frame(Sandstorm__V1__OrchestratorFrame *frame)
+{
+    uint8_t packed[4096];
+    put_byte(0);
+    put_block(packed, protobuf_c_message_pack(&frame->base, packed));
+}
+
+static void put_order(Sandstorm__V1__CommandOrder *order)
+{
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    order->command_id = (char *)COMMAND;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_ORDER;
+    frame.order = order;
+    put_frame(&frame);
+}
+
+static void put_welcome(void)
+{
+    Sandstorm__V1__Welcome welcome = SANDSTORM__V1__WELCOME__INIT;
+    welcome.epoch = 7;
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_WELCOME;
+    frame.welcome = &welcome;
+    put_frame(&frame);
+}
+
+static void put_start(const char *program, Sandstorm__V1__StdinMode mode)
+{
+    static uint8_t digest[32];
+    char *argv[] = { (char *)program };
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.argv = argv;
+    spec.n_argv = 1;
+    spec.stdin_mode = mode;
+    spec.stdin_data = (ProtobufCBinaryData){ 2, digest };
+    Sandstorm__V1__Attach attach = SANDSTORM__V1__ATTACH__INIT;
+    attach.limit = 1000;
+    Sandstorm__V1__Start start = SANDSTORM__V1__START__INIT;
+    start.spec = &spec;
+    start.spec_digest = (ProtobufCBinaryData){ sizeof(digest), digest };
+    start.attach = &attach;
+    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_START;
+    order.start = &start;
+    put_order(&order);
+}
+
+/* A process writes, reads or exits, and then the link listens. */
+static void put_act(unsigned verb, unsigned amount)
+{
+    put_byte(2);
+    put_byte(0);
+    put_byte(verb);
+    put_byte(amount);
+    put_byte(3);
+}
+
+static void put_rest(void)
+{
+    Sandstorm__V1__Credit credit = SANDSTORM__V1__CREDIT__INIT;
+    credit.acked = 10;
+    credit.limit = 1u << 20;
+    Sandstorm__V1__Stdin input = SANDSTORM__V1__STDIN__INIT;
+    input.data = (ProtobufCBinaryData){ 3, (uint8_t *)"abc" };
+    input.eof = true;
+    Sandstorm__V1__Signal signal = SANDSTORM__V1__SIGNAL__INIT;
+    signal.name = (char *)"TERM";
+    Sandstorm__V1__Cancel cancel = SANDSTORM__V1__CANCEL__INIT;
+    Sandstorm__V1__Detach detach = SANDSTORM__V1__DETACH__INIT;
+    Sandstorm__V1__Release release = SANDSTORM__V1__RELEASE__INIT;
+    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_CREDIT;
+    order.credit = &credit;
+    put_order(&order);
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_STDIN;
+    order.stdin = &input;
+    put_order(&order);
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_SIGNAL;
+    order.signal = &signal;
+    put_order(&order);
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_CANCEL;
+    order.cancel = &cancel;
+    put_order(&order);
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH;
+    order.detach = &detach;
+    put_order(&order);
+    put_act(3, 0);
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE;
+    order.release = &release;
+    put_order(&order);
+}
+
+static int make_runner(void)
+{
+    put_welcome();
+    put_start("true", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM);
+    put_act(0, 255);
+    put_rest();
+    put_start("true", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM);
+    put_byte(3);
+    int r = save("runner", "life");
+    put_welcome();
+    put_start("false", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_UNSPECIFIED);
+    put_byte(3);
+    r |= save("runner", "start-failed");
+    put_welcome();
+    put_start("cat", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_INLINE);
+    put_act(1, 1);
+    put_act(3, 9);
+    put_welcome();
+    put_byte(3);
+    return r | save("runner", "inline");
+}
+
+/* One message to one of the four calls of fuzz_session.c. */
+static void put_call(unsigned which, const ProtobufCMessage *message)
+{
+    uint8_t packed[4096];
+    put_byte(which + 4u * 4u);
+    put_block(packed, protobuf_c_message_pack(message, packed));
+}
+
+static void put_agent_frame(Sandstorm__V1__AgentFrame *frame)
+{
+    Sandstorm__V1__AgentFrame *frames[] = { frame };
+    Sandstorm__V1__ConnectRequest request = SANDSTORM__V1__CONNECT_REQUEST__INIT;
+    request.frames = frames;
+    request.n_frames = 1;
+    put_call(0, &request.base);
+}
+
+static void put_register(void)
+{
+    Sandstorm__V1__SandboxInfo info = SANDSTORM__V1__SANDBOX_INFO__INIT;
+    info.hostname = (char *)"h";
+    Sandstorm__V1__Register frame = SANDSTORM__V1__REGISTER__INIT;
+    frame.protocol_min = frame.protocol_max = 1;
+    frame.info = &info;
+    Sandstorm__V1__AgentFrame agent = SANDSTORM__V1__AGENT_FRAME__INIT;
+    agent.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_REGISTER;
+    agent.register_ = &frame;
+    put_agent_frame(&agent);
+}
+
+static void put_open(uint64_t limit)
+{
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.shell = (char *)"true";
+    Sandstorm__V1__ExecOpen open = SANDSTORM__V1__EXEC_OPEN__INIT;
+    open.sandbox_id = (char *)"s";
+    open.command_id = (char *)COMMAND;
+    open.spec = &spec;
+    open.limit = limit;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN;
+    request.open = &open;
+    put_call(2, &request.base);
+}
+
+static void put_event(Sandstorm__V1__CommandEvent *event)
+{
+    Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
+    event->command_id = (char *)COMMAND;
+    frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_EVENT;
+    frame.event = event;
+    put_agent_frame(&frame);
+}
+
+static void put_events(void)
+{
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    Sandstorm__V1__StdinCredit credit = SANDSTORM__V1__STDIN_CREDIT__INIT;
+    credit.limit = 65536;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STDIN_CREDIT;
+    event.stdin_credit = &credit;
+    put_event(&event);
+    Sandstorm__V1__Stdin input = SANDSTORM__V1__STDIN__INIT;
+    input.data = (ProtobufCBinaryData){ 3, (uint8_t *)"abc" };
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_STDIN;
+    request.stdin = &input;
+    put_call(2, &request.base);
+    Sandstorm__V1__Output output = SANDSTORM__V1__OUTPUT__INIT;
+    output.stream = SANDSTORM__V1__STREAM__STREAM_STDOUT;
+    output.data = (ProtobufCBinaryData){ 3, (uint8_t *)"abc" };
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_OUTPUT;
+    event.output = &output;
+    put_event(&event);
+    Sandstorm__V1__Exited exited = SANDSTORM__V1__EXITED__INIT;
+    Sandstorm__V1__Outcome outcome = SANDSTORM__V1__OUTCOME__INIT;
+    outcome.result_case = SANDSTORM__V1__OUTCOME__RESULT_EXITED;
+    outcome.exited = &exited;
+    Sandstorm__V1__Ended ended = SANDSTORM__V1__ENDED__INIT;
+    ended.outcome = &outcome;
+    ended.end_offset = 3;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
+    event.ended = &ended;
+    put_event(&event);
+}
+
+static int make_session(void)
+{
+    put_register();
+    put_open(1000);
+    put_events();
+    int r = save("session", "life");
+    put_register();
+    put_open(0);
+    put_byte(3 * 4); /* the agent is cut and comes back */
+    put_register();
+    put_events();
+    return r | save("session", "cut");
+}
+
+static int make_wire(void)
+{
+    int r = 0;
+    for (unsigned i = 0; i < ELEMENTS(wire_types); i++) {
+        put_byte(i);
+        r |= save("wire", wire_types[i]->short_name);
+    }
+    Sandstorm__V1__EnvVar variable = SANDSTORM__V1__ENV_VAR__INIT;
+    Sandstorm__V1__EnvVar *env[] = { &variable };
+    variable.name = (char *)"NAME";
+    char *argv[] = { (char *)"ls", (char *)"-l" };
+    Sandstorm__V1__Limits limits = SANDSTORM__V1__LIMITS__INIT;
+    limits.memory_bytes = 1u << 30;
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.argv = argv;
+    spec.n_argv = 2;
+    spec.env = env;
+    spec.n_env = 1;
+    spec.limits = &limits;
+    spec.nice = -5;
+    spec.umask_choice_case = SANDSTORM__V1__COMMAND_SPEC__UMASK_CHOICE_UMASK;
+    spec.umask = 022;
+    return r | save_wire("spec", &spec.base);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return 2;
+    root = argv[1];
+    return make_wire() | make_runner() | make_session() ? 1 : 0;
+}

@@ -1,0 +1,335 @@
+/* The whole system from its binaries. Used by the fixture of the integration tests
+ * (tests/harness/fixture.c) and by sandstorm-up (dev/up.c); next: tests/harness/service.c. */
+#include "tests/harness/cluster.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CLI_ARGUMENTS_MAX 64u
+#define LISTEN_ARGUMENT   3u /* of the orchestrator's argv */
+
+static const struct {
+    const char *name, *path;
+} programs[] = {
+    { "sandstorm", HARNESS_CLI },
+    { "sandstorm-agent", HARNESS_AGENT },
+    { "sandstorm-runner", HARNESS_RUNNER },
+    { "sandstorm-orchestrator", HARNESS_ORCHESTRATOR },
+};
+
+const char *cluster_program(const char *name)
+{
+    for (size_t i = 0; i < ELEMENTS(programs); i++)
+        if (strcmp(programs[i].name, name) == 0)
+            return programs[i].path;
+    return name;
+}
+
+/* Files. */
+
+static int join(char out[CLUSTER_PATH_MAX], const char *dir, const char *name, struct err *err)
+{
+    int n = snprintf(out, CLUSTER_PATH_MAX, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= CLUSTER_PATH_MAX)
+        return err_set(err, ERR_INVALID, "the path %s/%s is too long; set TMPDIR to a short one",
+                       dir, name);
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+void cluster_remove_dir(const char *dir)
+{
+    (void)nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static int make_dir(struct cluster *cluster, const char *wanted, struct err *err)
+{
+    if (wanted) {
+        (void)snprintf(cluster->dir, sizeof(cluster->dir), "%s", wanted);
+        if (mkdir(cluster->dir, 0700) < 0) {
+            cluster->dir[0] = '\0';
+            return err_errno(err, errno, "cannot create the directory %s", wanted);
+        }
+        return 0;
+    }
+    char made[] = "/tmp/sandstorm-XXXXXX";
+    if (!mkdtemp(made))
+        return err_errno(err, errno, "cannot create a directory in /tmp");
+    (void)snprintf(cluster->dir, sizeof(cluster->dir), "%s", made);
+    return 0;
+}
+
+/* The orchestrator's other verbs. */
+
+static int run_verb(const char *const *argv, struct err *err)
+{
+    const struct proc_spec spec = { .argv = argv };
+    CLEANUP_RESULT struct proc_result result = { 0 };
+    if (proc_run(&spec, NULL, 0, PROC_DEADLINE_US, &result, err) < 0)
+        return -1;
+    if (result.status != 0)
+        return err_set(err, ERR_INTERNAL, "%s %s failed with %d: %s", argv[0], argv[1],
+                       result.status, result.err);
+    return 0;
+}
+
+int cluster_issue(struct cluster *cluster, const char *verb, const char *name, const char *out,
+                  const char *ttl, struct err *err)
+{
+    char dir[CLUSTER_PATH_MAX];
+    if (join(dir, cluster->dir, out, err) < 0)
+        return -1;
+    return run_verb((const char *[]){ HARNESS_ORCHESTRATOR, verb, name, "--state-dir",
+                                      cluster->state_dir, "--out", dir, "--ttl", ttl ? ttl : "24h",
+                                      NULL },
+                    err);
+}
+
+/* Life. */
+
+static int prepare(struct cluster *cluster, const struct cluster_config *config, struct err *err)
+{
+    if (make_dir(cluster, config->dir, err) < 0 ||
+        join(cluster->state_dir, cluster->dir, "state", err) < 0 ||
+        join(cluster->admin, cluster->dir, "state/clients/admin", err) < 0)
+        return -1;
+    char listen[64];
+    (void)snprintf(listen, sizeof(listen), "127.0.0.1:%d", config->port);
+    const struct service_config service = {
+        .name = "orchestrator",
+        .dir = cluster->dir,
+        .argv = (const char *[]){ HARNESS_ORCHESTRATOR, "serve", "--listen", listen, "--state-dir",
+                                  cluster->state_dir, NULL },
+    };
+    if (service_new(&service, &cluster->orchestrator, err) < 0)
+        return -1;
+    return run_verb(
+        (const char *[]){ HARNESS_ORCHESTRATOR, "init", "--state-dir", cluster->state_dir, NULL },
+        err);
+}
+
+int cluster_new(const struct cluster_config *config, struct cluster **ret, struct err *err)
+{
+    struct cluster *cluster = calloc(1, sizeof(*cluster));
+    if (!cluster)
+        return err_nomem(err);
+    cluster->keep_dir = config->keep_dir;
+    if (prepare(cluster, config, err) < 0) {
+        cluster_free(cluster);
+        return -1;
+    }
+    *ret = cluster;
+    return 0;
+}
+
+static int stop(struct service *service, struct err *err)
+{
+    if (!service || !service_proc(service))
+        return 0;
+    /* One that was stopped by SIGSTOP would never see the SIGTERM; one that has ended says how. */
+    struct err gone;
+    if (service_signal(service, SIGCONT, &gone) == 0 || gone.sys_errno == ESRCH)
+        return service_stop(service, err);
+    return err_set(err, ERR_INTERNAL, "%s", gone.text);
+}
+
+int cluster_stop(struct cluster *cluster, struct err *err)
+{
+    struct err more;
+    int r = 0;
+    /* The first thing that went wrong is the one to tell. */
+    for (unsigned i = 0; i < cluster->sandbox_count; i++) {
+        if (stop(cluster->sandboxes[i].link, r ? &more : err) < 0)
+            r = -1;
+        if (stop(cluster->sandboxes[i].runner, r ? &more : err) < 0)
+            r = -1;
+    }
+    if (stop(cluster->orchestrator, r ? &more : err) < 0)
+        r = -1;
+    return r;
+}
+
+void cluster_free(struct cluster *cluster)
+{
+    if (!cluster)
+        return;
+    for (unsigned i = 0; i < cluster->sandbox_count; i++) {
+        service_free(cluster->sandboxes[i].link);
+        service_free(cluster->sandboxes[i].runner);
+    }
+    service_free(cluster->orchestrator);
+    if (*cluster->dir && !cluster->keep_dir)
+        cluster_remove_dir(cluster->dir);
+    free(cluster);
+}
+
+void cluster_endpoint(const struct cluster *cluster, char *out, size_t size)
+{
+    (void)snprintf(out, size, "127.0.0.1:%d", cluster->port);
+}
+
+static int start_listening(struct cluster *cluster, struct err *err)
+{
+    static const char serving[] = "serving on port ";
+    struct service *service = cluster->orchestrator;
+    if (service_start(service, err) < 0 || service_wait_ready(service, PROC_DEADLINE_US, err) < 0 ||
+        service_wait_status(service, serving, PROC_DEADLINE_US, err) < 0)
+        return -1;
+    cluster->port = (int)strtol(service_status(service) + sizeof(serving) - 1, NULL, 10);
+    return 0;
+}
+
+int cluster_start_orchestrator(struct cluster *cluster, struct err *err)
+{
+    struct err ended;
+    if (cluster->port > 0) {
+        char listen[64];
+        cluster_endpoint(cluster, listen, sizeof(listen));
+        if (service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, listen, err) < 0)
+            return -1;
+        return start_listening(cluster, err);
+    }
+    if (start_listening(cluster, err) == 0)
+        return 0;
+    /* The port that was wished for may be somebody else's. */
+    if (service_stop(cluster->orchestrator, &ended) == 0 ||
+        service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, "127.0.0.1:0", err) < 0)
+        return -1;
+    return start_listening(cluster, err);
+}
+
+/* Sandboxes. */
+
+static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandbox, struct err *err)
+{
+    char name[64], socket[160], identity[160], endpoint[128];
+    (void)snprintf(socket, sizeof(socket), "SANDSTORM_RUNNER_SOCKET=%s", sandbox->socket);
+    (void)snprintf(identity, sizeof(identity), "SANDSTORM_IDENTITY=%s", sandbox->identity);
+    (void)snprintf(endpoint, sizeof(endpoint), "SANDSTORM_ORCHESTRATOR_ENDPOINT=127.0.0.1:%d",
+                   cluster->port);
+    struct service_config config = {
+        .name = name,
+        .dir = cluster->dir,
+        .argv = (const char *[]){ HARNESS_RUNNER, NULL },
+        .env = (const char *[]){ socket, NULL },
+    };
+    (void)snprintf(name, sizeof(name), "%s-runner", sandbox->name);
+    if (service_new(&config, &sandbox->runner, err) < 0)
+        return -1;
+    (void)snprintf(name, sizeof(name), "%s-link", sandbox->name);
+    config.argv = (const char *[]){ HARNESS_AGENT, NULL };
+    config.env = (const char *[]){ socket, identity, endpoint, NULL };
+    return service_new(&config, &sandbox->link, err);
+}
+
+int cluster_add_sandbox(struct cluster *cluster, const char *name, struct sandbox_processes **ret,
+                        struct err *err)
+{
+    if (cluster->port == 0)
+        return err_set(err, ERR_PRECONDITION,
+                       "start the orchestrator first: its port is not known");
+    if (cluster->sandbox_count == CLUSTER_SANDBOXES_MAX)
+        return err_set(err, ERR_EXHAUSTED, "at most %u sandboxes", CLUSTER_SANDBOXES_MAX);
+    struct sandbox_processes *sandbox = &cluster->sandboxes[cluster->sandbox_count++];
+    char file[64];
+    (void)snprintf(sandbox->name, sizeof(sandbox->name), "%s", name);
+    (void)snprintf(file, sizeof(file), "%s.sock", name);
+    if (join(sandbox->identity, cluster->dir, name, err) < 0 ||
+        join(sandbox->socket, cluster->dir, file, err) < 0 ||
+        cluster_issue(cluster, "issue-agent", name, name, NULL, err) < 0 ||
+        make_daemons(cluster, sandbox, err) < 0)
+        return -1;
+    *ret = sandbox;
+    return 0;
+}
+
+int sandbox_start_runner(struct sandbox_processes *sandbox, struct err *err)
+{
+    if (service_start(sandbox->runner, err) < 0)
+        return -1;
+    return service_wait_ready(sandbox->runner, PROC_DEADLINE_US, err);
+}
+
+int sandbox_wait_online(struct sandbox_processes *sandbox, struct err *err)
+{
+    return service_wait_status(sandbox->link, "online as", PROC_DEADLINE_US, err);
+}
+
+int sandbox_start_link(struct sandbox_processes *sandbox, struct err *err)
+{
+    if (service_start(sandbox->link, err) < 0)
+        return -1;
+    return sandbox_wait_online(sandbox, err);
+}
+
+int cluster_start_sandbox(struct cluster *cluster, const char *name, struct sandbox_processes **ret,
+                          struct err *err)
+{
+    struct sandbox_processes *sandbox;
+    if (cluster_add_sandbox(cluster, name, &sandbox, err) < 0 ||
+        sandbox_start_runner(sandbox, err) < 0 || sandbox_start_link(sandbox, err) < 0)
+        return -1;
+    *ret = sandbox;
+    return 0;
+}
+
+/* The command line client. */
+
+struct cli {
+    const char *argv[CLI_ARGUMENTS_MAX + 2];
+    const char *env[3];
+    char endpoint[64], identity[160];
+};
+
+static int fill_cli(const struct cluster *cluster, const char *const *arguments, struct cli *ret,
+                    struct err *err)
+{
+    unsigned count = 0;
+    ret->argv[count++] = HARNESS_CLI;
+    for (; *arguments; arguments++) {
+        if (count > CLI_ARGUMENTS_MAX)
+            return err_set(err, ERR_INVALID, "at most %u arguments", CLI_ARGUMENTS_MAX);
+        ret->argv[count++] = *arguments;
+    }
+    ret->argv[count] = NULL;
+    (void)snprintf(ret->endpoint, sizeof(ret->endpoint), "SANDSTORM_ENDPOINT=127.0.0.1:%d",
+                   cluster->port);
+    (void)snprintf(ret->identity, sizeof(ret->identity), "SANDSTORM_IDENTITY=%s", cluster->admin);
+    ret->env[0] = ret->endpoint;
+    ret->env[1] = ret->identity;
+    ret->env[2] = NULL;
+    return 0;
+}
+
+int cluster_cli(const struct cluster *cluster, const char *const *arguments, const void *input,
+                size_t input_size, uint64_t timeout_us, struct proc_result *ret, struct err *err)
+{
+    struct cli cli;
+    if (fill_cli(cluster, arguments, &cli, err) < 0)
+        return -1;
+    const struct proc_spec spec = { .argv = cli.argv, .env = cli.env };
+    return proc_run(&spec, input, input_size, timeout_us, ret, err);
+}
+
+int cluster_cli_start(const struct cluster *cluster, const char *const *arguments, int in, int out,
+                      int errors, struct proc **ret, struct err *err)
+{
+    struct cli cli;
+    if (fill_cli(cluster, arguments, &cli, err) < 0)
+        return -1;
+    const struct proc_spec spec = {
+        .argv = cli.argv, .env = cli.env, .in = in, .out = out, .err = errors
+    };
+    return proc_start(&spec, ret, err);
+}

@@ -1,0 +1,400 @@
+/* The orchestrator between one agent and one client, each a stub that the test speaks for: what a
+ * client sends may hurt its own stream, never the agent's. */
+#include "common/loop.h"
+#include "orchestrator/exec-internal.h"
+#include "orchestrator/session.h"
+#include "tests/unit/rpc_stub.h"
+
+#include <criterion/criterion.h>
+
+#define OK(call) cr_assert_eq((call), 0, "%s", err.text)
+#define COMMAND  "0b0c5a1e-7f0e-4a53-9c55-3d7a1f2e9b10"
+
+static struct orchestrator orchestrator;
+static struct rpc_call agent, client;
+
+static void say(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    size_t size = protobuf_c_message_get_packed_size(message);
+    CLEANUP_FREE uint8_t *packed = malloc(size + 1);
+    (void)protobuf_c_message_pack(message, packed);
+    call->handler->message(call->owner, packed, size);
+}
+
+static void say_frame(Sandstorm__V1__AgentFrame *frame)
+{
+    Sandstorm__V1__AgentFrame *frames[] = { frame };
+    Sandstorm__V1__ConnectRequest request = SANDSTORM__V1__CONNECT_REQUEST__INIT;
+    request.frames = frames;
+    request.n_frames = 1;
+    say(&agent, &request.base);
+}
+
+/* The last frame that the agent got; wire_free() the result's owner. */
+static const Sandstorm__V1__OrchestratorFrame *last_frame(ProtobufCMessage **ret_owner)
+{
+    struct err err = { 0 };
+    OK(wire_unpack(agent.type, agent.last, agent.last_size, ret_owner, &err));
+    const Sandstorm__V1__ConnectResponse *response = (Sandstorm__V1__ConnectResponse *)*ret_owner;
+    return response->frames[0];
+}
+
+static Sandstorm__V1__CommandOrder__OrderCase last_order(void)
+{
+    ProtobufCMessage *owner;
+    const Sandstorm__V1__OrchestratorFrame *frame = last_frame(&owner);
+    Sandstorm__V1__CommandOrder__OrderCase kind =
+        frame->kind_case == SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_ORDER
+            ? frame->order->order_case
+            : SANDSTORM__V1__COMMAND_ORDER__ORDER__NOT_SET;
+    wire_free(owner);
+    return kind;
+}
+
+static void say_hello(void)
+{
+    Sandstorm__V1__SandboxInfo info = SANDSTORM__V1__SANDBOX_INFO__INIT;
+    Sandstorm__V1__Register hello = SANDSTORM__V1__REGISTER__INIT;
+    hello.protocol_min = hello.protocol_max = SESSION_PROTOCOL;
+    hello.info = &info;
+    Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_REGISTER;
+    frame.register_ = &hello;
+    say_frame(&frame);
+}
+
+/* The runner's answer to the last welcome: this life of it, with the command or without. */
+static void say_inventory(const char *life, const Sandstorm__V1__CommandPosition *position)
+{
+    Sandstorm__V1__CommandPosition *positions[] = { (Sandstorm__V1__CommandPosition *)position };
+    Sandstorm__V1__Inventory inventory = SANDSTORM__V1__INVENTORY__INIT;
+    inventory.epoch = orchestrator.last_epoch;
+    inventory.runner_instance = (char *)life;
+    inventory.n_commands = position ? 1 : 0;
+    inventory.commands = positions;
+    inventory.complete = true;
+    Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY;
+    frame.inventory = &inventory;
+    say_frame(&frame);
+}
+
+static void say_event(Sandstorm__V1__CommandEvent *event)
+{
+    event->command_id = (char *)COMMAND;
+    Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_EVENT;
+    frame.event = event;
+    say_frame(&frame);
+}
+
+static void say_started(void)
+{
+    Sandstorm__V1__Started started = SANDSTORM__V1__STARTED__INIT;
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED;
+    event.started = &started;
+    say_event(&event);
+}
+
+/* The agent's stream breaks and a new one registers; the runner has not answered yet. */
+static void reconnect(void)
+{
+    struct err err = { 0 };
+    stub_call_close(&agent, ERR_CANCELLED);
+    stub_call_init(&agent, IDENTITY_AGENT, "s", &sandstorm__v1__connect_response__descriptor);
+    OK(session_open(&orchestrator, &agent, &err));
+    say_hello();
+}
+
+static void setup(void)
+{
+    struct err err = { 0 };
+    OK(loop_new(&orchestrator.loop, &err));
+    OK(registry_new(&orchestrator.registry, &err));
+    stub_call_init(&agent, IDENTITY_AGENT, "s", &sandstorm__v1__connect_response__descriptor);
+    stub_call_init(&client, IDENTITY_CLIENT, "c", &sandstorm__v1__exec_response__descriptor);
+    OK(session_open(&orchestrator, &agent, &err));
+    OK(exec_open(&orchestrator, &client, &err));
+    say_hello();
+    cr_assert_eq(agent.sent, 1u, "no welcome");
+    say_inventory("life-1", NULL);
+}
+
+static void teardown(void)
+{
+    stub_call_close(&client, ERR_CANCELLED);
+    stub_call_close(&agent, ERR_CANCELLED);
+    cr_expect(client.released && agent.released);
+    registry_free(orchestrator.registry);
+    loop_free(orchestrator.loop);
+}
+
+/* cppcheck-suppress unknownMacro */
+TestSuite(relay, .init = setup, .fini = teardown);
+
+static void say_open(const char *shell)
+{
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.shell = (char *)shell;
+    Sandstorm__V1__ExecOpen open = SANDSTORM__V1__EXEC_OPEN__INIT;
+    open.sandbox_id = (char *)"s";
+    open.command_id = (char *)COMMAND;
+    open.spec = &spec;
+    open.limit = UINT64_MAX;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN;
+    request.open = &open;
+    say(&client, &request.base);
+}
+
+static void say_signal(const char *name)
+{
+    Sandstorm__V1__Signal signal = SANDSTORM__V1__SIGNAL__INIT;
+    signal.name = (char *)name;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_SIGNAL;
+    request.signal = &signal;
+    say(&client, &request.base);
+}
+
+static char *long_text(size_t length)
+{
+    char *text = malloc(length + 1);
+    cr_assert_not_null(text);
+    (void)memset(text, 'x', length);
+    text[length] = '\0';
+    return text;
+}
+
+/* An order is a client's request with an address and more around it. One that is larger than what
+ * an agent receives ends the agent's stream, and every other client's with it. */
+Test(relay, a_request_of_any_size_makes_no_order_that_an_agent_cannot_take)
+{
+    bool ordered = false, refused = false;
+    for (size_t spare = 8; spare < 3000; spare += spare < 300 ? 3 : 300) {
+        CLEANUP_FREE char *text = long_text(WIRE_MESSAGE_MAX - spare);
+        say_open(text);
+        cr_expect(!agent.invalid && !agent.finished && !agent.cancelled, "spare %zu", spare);
+        cr_expect(!client.finished || client.status.code == ERR_EXHAUSTED, "%s",
+                  client.status.text);
+        ordered |= !client.finished;
+        refused |= client.finished;
+        teardown();
+        setup();
+    }
+    cr_expect(ordered && refused);
+}
+
+Test(relay, nor_does_a_signal_with_a_long_name)
+{
+    say_open("true");
+    CLEANUP_FREE char *text = long_text(WIRE_MESSAGE_MAX - 16);
+    say_signal(text);
+    cr_expect(!agent.invalid && !agent.finished && !agent.cancelled);
+    cr_expect_eq(client.status.code, ERR_EXHAUSTED, "%s", client.status.text);
+}
+
+Test(relay, a_client_that_leaves_is_detached_from_its_command)
+{
+    say_open("true");
+    stub_call_close(&client, ERR_CANCELLED);
+    ProtobufCMessage *owner;
+    const Sandstorm__V1__CommandOrder *order = last_frame(&owner)->order;
+    cr_expect_eq(order->order_case, SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH);
+    cr_expect_str_eq(order->command_id, COMMAND);
+    wire_free(owner);
+}
+
+Test(relay, a_second_client_with_the_id_takes_over)
+{
+    struct err err = { 0 };
+    say_open("true");
+    struct rpc_call first = client;
+    struct exec *exec =
+        exec_find(registry_find(orchestrator.registry, "s"), &(struct command_id){ COMMAND });
+    cr_assert_not_null(exec);
+    exec->call = &first; /* it moved, so that the second one can be `client` */
+    client.last = NULL;
+    stub_call_init(&client, IDENTITY_CLIENT, "d", &sandstorm__v1__exec_response__descriptor);
+    OK(exec_open(&orchestrator, &client, &err));
+    say_open("true");
+    cr_expect(first.finished);
+    cr_expect_eq(first.status.code, ERR_PRECONDITION);
+    cr_expect_not(client.finished);
+    stub_call_close(&first, ERR_CANCELLED);
+    cr_expect_not_null(
+        exec_find(registry_find(orchestrator.registry, "s"), &(struct command_id){ COMMAND }));
+}
+
+static void say_input(uint64_t offset, const char *text)
+{
+    Sandstorm__V1__Stdin input = SANDSTORM__V1__STDIN__INIT;
+    input.offset = offset;
+    input.data = (ProtobufCBinaryData){ strlen(text), (uint8_t *)text };
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_STDIN;
+    request.stdin = &input;
+    say(&client, &request.base);
+}
+
+static void say_stdin_credit(uint64_t taken, uint64_t received, uint64_t limit)
+{
+    Sandstorm__V1__StdinCredit credit = SANDSTORM__V1__STDIN_CREDIT__INIT;
+    credit.taken = taken;
+    credit.received = received;
+    credit.limit = limit;
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STDIN_CREDIT;
+    event.stdin_credit = &credit;
+    say_event(&event);
+}
+
+/* The last input that the agent got. */
+static uint64_t last_input(char *text, size_t size)
+{
+    ProtobufCMessage *owner;
+    const Sandstorm__V1__CommandOrder *order = last_frame(&owner)->order;
+    cr_assert_eq(order->order_case, SANDSTORM__V1__COMMAND_ORDER__ORDER_STDIN);
+    uint64_t offset = order->stdin->offset;
+    cr_assert_lt(order->stdin->data.len, size);
+    (void)memcpy(text, order->stdin->data.data, order->stdin->data.len);
+    text[order->stdin->data.len] = '\0';
+    wire_free(owner);
+    return offset;
+}
+
+Test(relay, more_fields_than_a_frame_may_have_are_the_clients_fault)
+{
+    enum { COUNT = WIRE_FIELDS_MAX - 8 };
+    char *argv[COUNT];
+    for (size_t i = 0; i < COUNT; i++)
+        argv[i] = (char *)"x";
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.n_argv = COUNT;
+    spec.argv = argv;
+    Sandstorm__V1__ExecOpen open = SANDSTORM__V1__EXEC_OPEN__INIT;
+    open.sandbox_id = (char *)"s";
+    open.spec = &spec;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN;
+    request.open = &open;
+    say(&client, &request.base);
+    cr_expect(client.finished && !agent.invalid && !agent.finished && !agent.cancelled);
+}
+
+Test(relay, a_start_waits_until_the_runner_is_in_step)
+{
+    reconnect();
+    say_open("true");
+    cr_expect_eq(agent.sent, 1u, "ordered before the inventory");
+    cr_expect(client.paused);
+    say_inventory("life-1", NULL);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_START);
+    cr_expect_not(client.paused);
+}
+
+Test(relay, a_start_waits_for_room_in_the_agents_stream)
+{
+    agent.full = true;
+    say_open("true");
+    cr_expect(!agent.cancelled && client.paused);
+    agent.full = false;
+    agent.handler->writable(agent.owner);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_START);
+    cr_expect_not(client.paused);
+}
+
+Test(relay, a_signal_sent_while_the_link_is_away_arrives_after_it_is_back)
+{
+    say_open("true");
+    say_started();
+    reconnect();
+    say_signal("TERM");
+    cr_expect_eq(agent.sent, 1u, "ordered before the inventory");
+    Sandstorm__V1__CommandPosition position = SANDSTORM__V1__COMMAND_POSITION__INIT;
+    position.command_id = (char *)COMMAND;
+    say_inventory("life-1", &position);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_SIGNAL);
+}
+
+Test(relay, input_that_was_lost_with_the_link_is_sent_again_and_nothing_twice)
+{
+    char text[64];
+    say_open("cat");
+    say_started();
+    say_stdin_credit(0, 0, 65536);
+    say_input(0, "abcdef");
+    cr_expect_eq(last_input(text, sizeof(text)), 0u);
+    reconnect();
+    say_input(6, "ghi");
+    Sandstorm__V1__CommandPosition position = SANDSTORM__V1__COMMAND_POSITION__INIT;
+    position.command_id = (char *)COMMAND;
+    position.stdin_received = 2;
+    say_inventory("life-1", &position);
+    cr_expect_eq(last_input(text, sizeof(text)), 2u);
+    cr_expect_str_eq(text, "cdefghi");
+}
+
+Test(relay, who_attaches_to_a_command_that_has_read_sends_only_what_is_new)
+{
+    char text[64];
+    say_open("cat");
+    say_started();
+    say_stdin_credit(6, 6, 65536);
+    cr_expect(!agent.finished && !client.finished);
+    say_input(0, "abcdef");
+    say_input(6, "gh");
+    cr_expect_eq(last_input(text, sizeof(text)), 6u);
+    cr_expect_str_eq(text, "gh");
+}
+
+Test(relay, a_start_is_not_repeated_to_another_life_of_the_runner)
+{
+    say_open("true");
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_START);
+    reconnect();
+    size_t before = agent.sent;
+    say_inventory("life-2", NULL);
+    cr_expect_eq(agent.sent, before, "it may have run already");
+    struct err err = { 0 };
+    ProtobufCMessage *message;
+    OK(wire_unpack(client.type, client.last, client.last_size, &message, &err));
+    const Sandstorm__V1__ExecResponse *response = (Sandstorm__V1__ExecResponse *)message;
+    cr_assert_eq(response->kind_case, SANDSTORM__V1__EXEC_RESPONSE__KIND_ENDED);
+    cr_expect_eq(response->ended->outcome->result_case, SANDSTORM__V1__OUTCOME__RESULT_LOST);
+    wire_free(message);
+}
+
+Test(relay, but_it_is_repeated_to_the_same_life)
+{
+    say_open("true");
+    reconnect();
+    say_inventory("life-1", NULL);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_START);
+}
+
+Test(relay, a_release_that_found_no_link_is_sent_when_it_is_back)
+{
+    say_open("true");
+    say_started();
+    Sandstorm__V1__Exited exited = SANDSTORM__V1__EXITED__INIT;
+    Sandstorm__V1__Outcome outcome = SANDSTORM__V1__OUTCOME__INIT;
+    outcome.result_case = SANDSTORM__V1__OUTCOME__RESULT_EXITED;
+    outcome.exited = &exited;
+    Sandstorm__V1__Ended ended = SANDSTORM__V1__ENDED__INIT;
+    ended.outcome = &outcome;
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
+    event.ended = &ended;
+    say_event(&event);
+    reconnect();
+    Sandstorm__V1__Credit credit = SANDSTORM__V1__CREDIT__INIT;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_CREDIT;
+    request.credit = &credit;
+    say(&client, &request.base);
+    cr_expect(client.finished);
+    say_inventory("life-1", NULL);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE);
+}

@@ -1,0 +1,201 @@
+/* The runner's table of commands as its link sees it. The link's own file is part of this one, so
+ * that a test can stop between two frames of an inventory, where a full socket would. */
+#include "agent/runner_link.c" /* NOLINT(bugprone-suspicious-include) */
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <sys/un.h>
+
+#define OK(call) cr_assert_eq((call), 0, "%s", err.text)
+
+static struct runner *runner;
+static int peer = -1;
+static char path[64];
+
+static void setup(void)
+{
+    struct err err = { 0 };
+    (void)snprintf(path, sizeof(path), "/tmp/test-runner-%d", (int)getpid());
+    OK(daemon_prepare(&err));
+    const struct runner_config config = { .socket = path, .link_uid = getuid() };
+    OK(runner_new(&config, &runner, &err));
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    (void)memcpy(address.sun_path, path, sizeof(path));
+    peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    cr_assert_eq(connect(peer, (struct sockaddr *)&address, sizeof(address)), 0);
+    OK(loop_turn(runner->loop, 0, &err));
+    cr_assert_not_null(runner->link);
+}
+
+static void teardown(void)
+{
+    runner_free(runner);
+    close_fd(&peer);
+    cr_expect_eq(access(path, F_OK), -1, "the socket was left behind");
+}
+
+/* cppcheck-suppress unknownMacro */
+TestSuite(runner, .init = setup, .fini = teardown);
+
+static void tell(Sandstorm__V1__OrchestratorFrame *frame)
+{
+    struct err err = { 0 };
+    uint8_t packed[4096];
+    size_t size = sandstorm__v1__orchestrator_frame__pack(frame, packed);
+    OK(runner_receive(runner, packed, size, &err));
+}
+
+static void welcome(void)
+{
+    Sandstorm__V1__Welcome hello = SANDSTORM__V1__WELCOME__INIT;
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_WELCOME;
+    frame.welcome = &hello;
+    tell(&frame);
+}
+
+static void order(unsigned number, Sandstorm__V1__CommandOrder *message)
+{
+    char id[COMMAND_ID_LEN + 1];
+    (void)snprintf(id, sizeof(id), "%08x-7f0e-4a53-9c55-3d7a1f2e9b10", number);
+    message->command_id = id;
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_ORDER;
+    frame.order = message;
+    tell(&frame);
+}
+
+/* A command that ends at once, because its program does not exist. */
+static void start(unsigned number, uint8_t digest)
+{
+    uint8_t bytes[COMMAND_DIGEST_LEN] = { digest };
+    char *argv[] = { (char *)"/nonexistent" };
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.argv = argv;
+    spec.n_argv = 1;
+    Sandstorm__V1__Start message = SANDSTORM__V1__START__INIT;
+    message.spec = &spec;
+    message.spec_digest = (ProtobufCBinaryData){ sizeof(bytes), bytes };
+    Sandstorm__V1__CommandOrder start_order = SANDSTORM__V1__COMMAND_ORDER__INIT;
+    start_order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_START;
+    start_order.start = &message;
+    order(number, &start_order);
+}
+
+static void release(unsigned number)
+{
+    Sandstorm__V1__Release message = SANDSTORM__V1__RELEASE__INIT;
+    Sandstorm__V1__CommandOrder release_order = SANDSTORM__V1__COMMAND_ORDER__INIT;
+    release_order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE;
+    release_order.release = &message;
+    order(number, &release_order);
+}
+
+/* How many commands the next frame names, and whether it is the last. */
+static size_t next_inventory(bool *ret_complete)
+{
+    struct err err = { 0 };
+    ProtobufCMessage *message;
+    size_t size = pack_inventory(runner->link);
+    OK(wire_unpack(&sandstorm__v1__agent_frame__descriptor, runner->link->packet, size, &message,
+                   &err));
+    const Sandstorm__V1__AgentFrame *frame = (const Sandstorm__V1__AgentFrame *)message;
+    cr_assert_eq(frame->kind_case, SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY);
+    size_t count = frame->inventory->n_commands;
+    *ret_complete = frame->inventory->complete;
+    wire_free(message);
+    return count;
+}
+
+Test(runner, an_inventory_names_every_command_in_frames_that_fit)
+{
+    welcome();
+    for (unsigned i = 0; i < RUNNER_COMMANDS_MAX; i++)
+        start(i, 1);
+    welcome();
+    bool complete = false;
+    size_t total = 0;
+    while (!complete)
+        total += next_inventory(&complete);
+    cr_expect_eq(total, RUNNER_COMMANDS_MAX);
+}
+
+/* An inventory that ends too early makes the orchestrator give up commands that are running. */
+Test(runner, a_release_between_two_frames_of_an_inventory_hides_no_other_command)
+{
+    welcome();
+    for (unsigned i = 0; i < POSITIONS_IN_FRAME + 10; i++)
+        start(i, 1);
+    welcome();
+    bool complete;
+    cr_expect_eq(next_inventory(&complete), POSITIONS_IN_FRAME);
+    cr_expect_not(complete);
+    release(POSITIONS_IN_FRAME);     /* where the next frame begins */
+    release(POSITIONS_IN_FRAME + 1); /* and where it begins then */
+    cr_expect_eq(next_inventory(&complete), 8u);
+    cr_expect(complete);
+    cr_expect_not(runner->link->inventory_due);
+}
+
+Test(runner, an_inventory_ends_also_when_all_that_was_left_is_released)
+{
+    welcome();
+    for (unsigned i = 0; i <= POSITIONS_IN_FRAME; i++)
+        start(i, 1);
+    welcome();
+    bool complete;
+    cr_expect_eq(next_inventory(&complete), POSITIONS_IN_FRAME);
+    release(POSITIONS_IN_FRAME);
+    cr_expect_eq(next_inventory(&complete), 0u);
+    cr_expect(complete);
+}
+
+Test(runner, a_released_command_is_never_run_again)
+{
+    welcome();
+    start(1, 1);
+    release(1);
+    cr_expect_eq(HASH_COUNT(runner->commands), 0u);
+    start(1, 1);
+    cr_expect_eq(HASH_COUNT(runner->commands), 0u);
+    cr_expect_eq(runner->link->refusal_count, 1u);
+    cr_expect(runner->link->refusals[0].released);
+}
+
+Test(runner, an_id_with_another_spec_is_a_conflict)
+{
+    welcome();
+    start(1, 1);
+    start(1, 1);
+    cr_expect_eq(runner->link->refusal_count, 0u, "the same command again");
+    start(1, 2);
+    cr_assert_eq(runner->link->refusal_count, 1u);
+    cr_expect_eq(runner->link->refusals[0].what.reason,
+                 SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_CONFLICT);
+    cr_expect_eq(HASH_COUNT(runner->commands), 1u);
+}
+
+Test(runner, a_full_table_lets_go_of_the_oldest_that_ended)
+{
+    welcome();
+    for (unsigned i = 0; i <= RUNNER_COMMANDS_MAX; i++)
+        start(i, 1);
+    cr_expect_eq(HASH_COUNT(runner->commands), RUNNER_COMMANDS_MAX);
+    start(0, 1);
+    cr_expect(runner->link->refusals[0].released, "its id was forgotten");
+}
+
+Test(runner, a_second_link_is_turned_away)
+{
+    struct err err = { 0 };
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    (void)memcpy(address.sun_path, path, sizeof(path));
+    CLEANUP_FD int second = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(second, (struct sockaddr *)&address, sizeof(address)), 0);
+    const struct runner_link *before = runner->link;
+    OK(loop_turn(runner->loop, 1000000, &err));
+    OK(loop_turn(runner->loop, 0, &err));
+    char byte;
+    cr_expect_eq(recv(second, &byte, 1, 0), 0);
+    cr_expect_eq(runner->link, before);
+}
