@@ -18,8 +18,6 @@
 #define STREAM_BYTES  (256u * 1024 * 1024)
 #define STREAM_ROUNDS 3u
 
-extern char **environ;
-
 struct arguments {
     uint64_t execs;
 };
@@ -110,7 +108,7 @@ static int exec_once(struct sandstorm_client *client, const char *const *argv, u
         .userdata = bytes,
     };
     struct sandstorm_exec *exec;
-    struct sandstorm_outcome outcome;
+    struct sandstorm_outcome outcome = { 0 };
     struct sandstorm_error error = { 0 };
     int r = sandstorm_exec_start(client, &exec_options, &exec, &error);
     if (r == 0) {

@@ -247,6 +247,36 @@ Test(exec, returns_while_a_background_child_holds_the_output)
     (void)kill(child, SIGKILL);
 }
 
+Test(exec, lets_a_background_process_write_after_the_command_is_gone)
+{
+    char script[512];
+    (void)snprintf(
+        script, sizeof(script),
+        "(while [ ! -e %s/go ]; do sleep 0.02; done; echo late; echo late; touch %s/late) & "
+        "echo early",
+        fixture()->dir, fixture()->dir);
+    CLEANUP_RESULT struct proc_result run = CLI("exec", BOX, "-c", script);
+    cr_assert_str_eq(run.out, "early\n");
+    /* The next command's start shows that the runner has let go of the one before. */
+    CLEANUP_RESULT struct proc_result next = CLI("exec", BOX, "--", "true");
+    cr_assert_eq(next.status, 0);
+    fixture_touch("go");
+    fixture_wait_file(fixture_path("late"));
+}
+
+/* Records as small as they can be fill bounds by their number, not by their bytes. */
+Test(exec, carries_streams_that_alternate_with_every_byte)
+{
+    CLEANUP_RESULT struct proc_result run =
+        CLI("exec", BOX, "--", "perl", "-e",
+            "$| = 1; for (1 .. 20000) { syswrite STDOUT, 'o'; syswrite STDERR, 'e' }");
+    cr_assert_eq(run.status, 0, "%s", run.err);
+    cr_assert_eq(run.out_size, 20000);
+    cr_assert_eq(run.err_size, 20000);
+    cr_assert_eq(strspn(run.out, "o"), 20000);
+    cr_assert_eq(strspn(run.err, "e"), 20000);
+}
+
 /* Signals and leaving. */
 
 Test(exec, passes_an_interrupt_on_to_the_command)
@@ -301,6 +331,25 @@ Test(exec, attaches_a_second_client_instead_of_running_twice)
     CLEANUP_FREE char *output = fixture_read_all(second.out, &size);
     fixture_assert_contains(output, "ended\n");
     cr_assert_eq(fixture_count_lines(fixture_path("count")), 1);
+}
+
+Test(exec, attaches_to_a_command_that_has_read_input_and_repeats_none_of_it)
+{
+    char line[64];
+    const char *script = "while read -r line; do echo \"got $line\"; done; exit 5";
+    CLEANUP_CLIENT struct fixture_client first =
+        CLI_START(PIPE_IN | PIPE_OUT, "exec", BOX, "--id", COMMAND_ID, "-c", script);
+    cr_assert_eq(write(first.in, "one\n", 4), 4);
+    fixture_read_line(first.out, line, sizeof(line));
+    cr_assert_str_eq(line, "got one");
+    /* A retry begins its input at the beginning, as the first attempt did. */
+    CLEANUP_RESULT struct proc_result second =
+        CLI_INPUT("one\ntwo\n", 8, "exec", BOX, "--id", COMMAND_ID, "-c", script);
+    cr_assert_eq(second.status, 5, "%s", second.err);
+    fixture_assert_contains(second.out, "got two\n");
+    cr_assert_null(
+        strstr(strstr(second.out, "got one") ? strstr(second.out, "got one") + 1 : "", "got one"),
+        "input was read twice: %s", second.out);
 }
 
 Test(exec, refuses_an_id_that_is_taken_by_another_command)

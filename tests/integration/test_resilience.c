@@ -230,3 +230,33 @@ Test(resilience, of_two_links_with_one_identity_the_newer_wins_and_the_older_is_
     }
     cr_assert_eq(runner, (long)proc_pid(service_proc(twin->runner)));
 }
+
+/* Stopping. */
+
+Test(resilience, a_runner_goes_when_it_is_told_although_nobody_takes_the_output)
+{
+    CLEANUP_CLIENT struct fixture_client client =
+        CLI_START(PIPE_OUT, "exec", BOX, "--", "sh", "-c", "echo $$; exec yes");
+    char line[64];
+    fixture_read_line(client.out, line, sizeof(line));
+    pid_t command = (pid_t)strtol(line, NULL, 10);
+    cr_assert_gt(command, 1);
+    /* Nobody reads any more: the command is blocked, and so is its end. */
+    MUST(service_stop(fixture_box()->runner, err));
+    fixture_wait_gone(command);
+    MUST(sandbox_start_runner(fixture_box(), err));
+}
+
+Test(resilience, an_orchestrator_that_is_told_twice_cuts_its_clients_and_goes_in_order)
+{
+    CLEANUP_CLIENT struct fixture_client client =
+        CLI_START(PIPE_OUT, "exec", BOX, "--", "sh", "-c", "echo ready; exec sleep 600");
+    char line[64];
+    fixture_read_line(client.out, line, sizeof(line));
+    MUST(service_signal(fixture()->orchestrator, SIGTERM, err));
+    MUST(service_wait_log(fixture()->orchestrator, "signals=1", PROC_DEADLINE_US, err));
+    MUST(service_stop(fixture()->orchestrator, err));
+    cr_assert_eq(fixture_client_wait(&client), 255);
+    MUST(cluster_start_orchestrator(fixture(), err));
+    MUST(sandbox_wait_online(fixture_box(), err));
+}
