@@ -46,6 +46,14 @@ void command_changed(struct command *command)
 
 /* Ending. */
 
+/* "exited", "start_failed": the name of the result's field on the wire. */
+static const char *result_name(Sandstorm__V1__Outcome__ResultCase kind)
+{
+    const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(
+        &sandstorm__v1__outcome__descriptor, (unsigned)kind);
+    return field ? field->name : "unknown";
+}
+
 static void end(struct command *command)
 {
     set_state(command, COMMAND_ENDED);
@@ -63,6 +71,9 @@ static void end(struct command *command)
         if (command->pipes[i].io)
             loop_io_want(command->pipes[i].io, EPOLLIN);
     log_info("command ended", LF_STR("command", command->id.text), LF_INT("pid", command->pid),
+             LF_STR("result", result_name(command->outcome.kind)),
+             LF_UINT("exit_code", command->outcome.code),
+             LF_UINT("signal", command->outcome.signal),
              LF_UINT("duration_us", command->outcome.duration_us),
              LF_UINT("stdout_bytes", command->pipes[0].bytes),
              LF_UINT("stderr_bytes", command->pipes[1].bytes));

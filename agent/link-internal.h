@@ -55,6 +55,7 @@ struct link_runner {
     uint64_t spool_bytes;
     char version[32];
     bool warned;
+    bool greeted; /* the runner has said something on this connection */
 };
 
 struct link {

@@ -13,8 +13,10 @@ static int check_identity(struct link *link, struct err *err)
     struct rpc_creds creds;
     int64_t not_after = 0;
     if (rpc_creds_load(link->config.identity_dir, &creds, err) < 0)
-        return -1;
-    int r = rpc_creds_identity(&creds, &link->identity, &not_after, err);
+        return err_wrap(err, "no identity; make one with 'sandstorm-orchestrator issue-agent'");
+    int r = rpc_creds_check(&creds, err);
+    if (r == 0)
+        r = rpc_creds_identity(&creds, &link->identity, &not_after, err);
     rpc_creds_clear(&creds);
     if (r < 0)
         return err_wrap(err, "%s", link->config.identity_dir);

@@ -160,6 +160,7 @@ static void read_packets(struct link *link)
         n = recv(runner->fd, batch + used, RUNNER_PACKET_MAX, MSG_DONTWAIT);
         if (n <= 0)
             break;
+        runner->greeted = true;
         if (goes_up(link, batch + used, (size_t)n)) {
             frames[count++] = (struct iovec){ batch + used, (size_t)n };
             used += (size_t)n;
@@ -169,7 +170,9 @@ static void read_packets(struct link *link)
     if (count > 0)
         link_stream_carry(link, frames, count);
     if (gone)
-        disconnected(link, "the runner closed the connection");
+        disconnected(link, runner->greeted ? "the runner closed the connection"
+                                           : "the runner closed the connection at once: it serves "
+                                             "another agent, or it is stopping");
 }
 
 static void on_ready(void *userdata, uint32_t events)
@@ -266,7 +269,7 @@ static void try_connect(void *userdata)
         loop_timer_start(runner->retry, backoff_next_us(&runner->backoff, random_u64()));
         return;
     }
-    runner->warned = false;
+    runner->warned = runner->greeted = false;
     backoff_connected(&runner->backoff, monotonic_us());
     log_info("connected to the runner", LF_STR("socket", link->config.runner_socket));
     if (link->stream.state == STREAM_ACTIVE) {

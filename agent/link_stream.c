@@ -179,7 +179,9 @@ static void on_settings(struct link *link, const Sandstorm__V1__Settings *settin
 
 static void on_goodbye(struct link *link, const Sandstorm__V1__Goodbye *goodbye)
 {
-    log_info("the orchestrator says goodbye", LF_INT("reason", (int)goodbye->reason),
+    const ProtobufCEnumValue *reason = protobuf_c_enum_descriptor_get_value(
+        &sandstorm__v1__goodbye_reason__descriptor, (int)goodbye->reason);
+    log_info("the orchestrator says goodbye", LF_STR("reason", reason ? reason->name : "unknown"),
              LF_STR("detail", goodbye->detail), LF_UINT("retry_after_ms", goodbye->retry_after_ms));
     link->stream.retry_after_us = MIN(goodbye->retry_after_ms, LINK_HEARTBEAT_MAX_US / 1000) * 1000;
 }

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -131,6 +132,18 @@ static void on_connection(void *userdata, uint32_t events)
     log_info("link connected", LF_INT("pid", peer.pid), LF_UINT("uid", peer.uid));
 }
 
+/* /run is empty after a boot. Only the last directory is made. */
+static int make_parent(const char *path, struct err *err)
+{
+    CLEANUP_FREE char *copy = strdup(path);
+    if (!copy)
+        return err_nomem(err);
+    const char *dir = dirname(copy);
+    if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+        return err_errno(err, errno, "cannot create the directory %s for the socket", dir);
+    return 0;
+}
+
 static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *err)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -141,6 +154,8 @@ static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *e
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_errno(err, errno, "cannot create a socket");
+    if (make_parent(path, err) < 0)
+        return -1;
     /* A socket that answers belongs to a runner that lives; one that does not is a dead one's. */
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 || errno == EAGAIN)
         return err_set(err, ERR_EXISTS, "another runner is listening on %s; stop it first", path);

@@ -5,6 +5,7 @@
 #include "common/version.h"
 #include "common/wire.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -36,6 +37,17 @@ struct runner_link {
 };
 
 static void pump(struct runner_link *link);
+
+/* Every order may need an answer, and an eviction one more: without room for two, none is read. */
+static bool reads(const struct runner_link *link)
+{
+    return link->refusal_count + 2 <= REFUSALS_MAX;
+}
+
+static uint32_t wanted(const struct runner_link *link, uint32_t more)
+{
+    return (reads(link) ? EPOLLIN : 0) | more;
+}
 
 static size_t pack_frame(struct runner_link *link, const Sandstorm__V1__AgentFrame *frame)
 {
@@ -105,7 +117,8 @@ static size_t pack_refusal(struct runner_link *link)
     if (item->released) {
         lost.reason = SANDSTORM__V1__LOST_REASON__LOST_REASON_RELEASED;
         lost.detail =
-            (char *)"this command has already run; its result was acknowledged and let go";
+            (char *)"this id has already run and its result was delivered; use a new id to run "
+                    "it again";
         outcome.result_case = SANDSTORM__V1__OUTCOME__RESULT_LOST;
         outcome.lost = &lost;
         ended.outcome = &outcome;
@@ -161,7 +174,7 @@ static void pump(struct runner_link *link)
     while (link->pending > 0 || (link->pending = next_packet(link)) > 0) {
         ssize_t n = send(link->fd, link->packet, link->pending, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
-            loop_io_want(link->io, EPOLLIN | EPOLLOUT);
+            loop_io_want(link->io, wanted(link, EPOLLOUT));
             return;
         }
         if (n < 0)
@@ -191,7 +204,8 @@ static bool receive(struct runner_link *link)
 static void on_ready(void *userdata, uint32_t events)
 {
     struct runner_link *link = userdata;
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !receive(link)) {
+    bool readable = (events & EPOLLIN && reads(link)) || events & (EPOLLHUP | EPOLLERR);
+    if (readable && !receive(link)) {
         runner_link_gone(link->runner);
         return;
     }
@@ -227,7 +241,7 @@ void runner_link_free(struct runner_link *link)
 void runner_link_wake(struct runner_link *link)
 {
     /* From the loop rather than from here: several commands that change at once share a wake-up. */
-    loop_io_want(link->io, EPOLLIN | EPOLLOUT);
+    loop_io_want(link->io, wanted(link, EPOLLOUT));
 }
 
 void runner_link_status_changed(struct runner_link *link)
@@ -256,11 +270,7 @@ void runner_link_skip(struct runner_link *link, const struct runner_entry *entry
 
 static struct refusal *queue_refusal(struct runner_link *link, const struct command_id *id)
 {
-    /* Full: the peer sends nonsense faster than it reads answers. The oldest answer goes. */
-    if (link->refusal_count == REFUSALS_MAX) {
-        link->first_refusal = (link->first_refusal + 1) % REFUSALS_MAX;
-        link->refusal_count--;
-    }
+    assert(link->refusal_count < REFUSALS_MAX);
     struct refusal *item =
         &link->refusals[(link->first_refusal + link->refusal_count++) % REFUSALS_MAX];
     *item = (struct refusal){ 0 };

@@ -105,7 +105,7 @@ static void on_start(struct runner *runner, const struct command_id *id,
     struct command_refusal refusal;
     if (entry && !command_same_spec(entry->command, &start->spec_digest))
         refuse_start(runner, id, SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_CONFLICT,
-                     "this id is taken by a command with another spec");
+                     "this id is taken by a different command; use a new one");
     else if (entry && start->attach && !command_attach(entry->command, start->attach, &refusal))
         refuse_start(runner, id, refusal.reason, refusal.detail);
     else if (entry)

@@ -11,7 +11,8 @@
 #define EXIT_BEFORE_START 125
 #define EXIT_UNKNOWN      255
 /* How long a command outlives a client that vanished. */
-#define GONE_AFTER_MS 5000u
+#define GONE_AFTER_MS  5000u
+#define TIMEOUT_MAX_US (365ull * 86400 * 1000000)
 
 struct arguments {
     struct cli_common common;
@@ -25,14 +26,14 @@ struct arguments {
 
 static const struct option options[] = {
     CLI_COMMON_OPTIONS(struct arguments, common),
-    { "env", 'E', OPTION_LIST, "NAME=VALUE", "Set an environment variable; may be repeated",
+    { "env", 'E', OPTION_LIST, "NAME=VALUE", "Set an environment variable",
       offsetof(struct arguments, env), 0, 0 },
     { "cwd", 'C', OPTION_STRING, "DIR", "Start in this directory of the sandbox",
       offsetof(struct arguments, cwd), 0, 0 },
     { "shell", 'c', OPTION_STRING, "TEXT", "Run this with /bin/sh -c, instead of an ARGV",
       offsetof(struct arguments, shell), 0, 0 },
     { "timeout", 't', OPTION_DURATION, "TIME", "Kill the command after this long: 500ms, 30s, 15m",
-      offsetof(struct arguments, timeout_us), 1000, 0 },
+      offsetof(struct arguments, timeout_us), 1000, TIMEOUT_MAX_US },
     { "interactive", 'I', OPTION_FLAG, NULL, "Pass input on even from a terminal",
       offsetof(struct arguments, interactive), 0, 0 },
     { "no-stdin", 'n', OPTION_FLAG, NULL, "Pass no input on", offsetof(struct arguments, no_stdin),
@@ -92,8 +93,10 @@ static void on_signal(void *userdata, int number)
 {
     struct run *run = userdata;
     bool leave = number == SIGINT || number == SIGTERM || number == SIGHUP;
-    if (leave && ++run->asked_to_leave > 1)
+    if (leave && ++run->asked_to_leave > 1) {
+        cli_complain("left without the result; the command will be stopped in 5 s");
         _exit(128 + number);
+    }
     for (size_t i = 0; i < ELEMENTS(passed); i++)
         if (passed[i].number == number)
             (void)sandstorm_exec_signal(run->exec, passed[i].name, NULL);
@@ -203,9 +206,10 @@ static int run_exec(const struct arguments *arguments, struct sandstorm_exec_opt
         numbers[i] = passed[i].number;
     exec_options.userdata = &run;
     /* Before libgrpc's threads exist, so that none of them is hit. */
-    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR ||
-        loop_signals_block(numbers, ELEMENTS(numbers), &err) < 0)
+    if (loop_signals_block(numbers, ELEMENTS(numbers), &err) < 0) {
+        cli_complain(err.text);
         return EXIT_BEFORE_START;
+    }
     if (cli_connect(&arguments->common, &run.client, &error) < 0) {
         cli_complain(error.text);
         return EXIT_BEFORE_START;

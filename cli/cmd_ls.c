@@ -109,8 +109,8 @@ static int print_list(const struct arguments *arguments, struct sandstorm_error 
     (void)scols_table_enable_noheadings(table, arguments->no_headers);
     int r = sandstorm_list(client, add_row, table, error);
     if (r == 0 && scols_table_is_empty(table))
-        (void)fputs("No sandbox has connected yet. 'sandstorm-orchestrator issue-agent' makes an "
-                    "identity for one.\n",
+        (void)fputs("No sandbox has connected since this orchestrator started. "
+                    "'sandstorm-orchestrator issue-agent' makes an identity for one.\n",
                     stderr);
     else if (r == 0)
         (void)scols_print_table(table);

@@ -3,6 +3,7 @@
 
 #include "common/program.h"
 
+#include <signal.h>
 #include <string.h>
 
 static const struct cli_verb *const verbs[] = { &cli_exec, &cli_ls, &cli_version };
@@ -52,8 +53,8 @@ static int unknown_verb(const char *word)
         names[i] = verbs[i]->name;
     const char *near = nearest_name(word, names);
     struct err err;
-    (void)err_set(&err, ERR_INVALID, "there is no verb \"%s\"%s%s%s; see 'sandstorm --help'", word,
-                  near ? "; did you mean \"" : "", near ? near : "", near ? "\"" : "");
+    (void)err_set(&err, ERR_INVALID, "there is no verb \"%s\"%s%s%s See 'sandstorm --help'.", word,
+                  near ? "; did you mean \"" : ".", near ? near : "", near ? "\"?" : "");
     return program_fail(page.program, &err);
 }
 
@@ -61,7 +62,15 @@ int main(int argc, char **argv)
 {
     struct err err = { 0 };
     int unused = 0, rest = 0;
+    /* A peer or a reader that is gone is an error to be told, not a reason to vanish. */
+    (void)signal(SIGPIPE, SIG_IGN);
     bool done = false;
+    /* For the build: the manual page of a verb. */
+    for (size_t i = 0; argc == 3 && strcmp(argv[1], "--man") == 0 && i < ELEMENTS(verbs); i++)
+        if (strcmp(verbs[i]->name, argv[2]) == 0) {
+            options_man(verbs[i]->page, stdout);
+            return 0;
+        }
     if (program_parse(&page, argc, argv, &unused, &done, &rest, &err) < 0)
         return program_fail(page.program, &err);
     if (done)
@@ -73,5 +82,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < ELEMENTS(verbs); i++)
         if (strcmp(verbs[i]->name, argv[rest]) == 0)
             return verbs[i]->run(argc - rest, argv + rest);
+    if (strcmp(argv[rest], "help") == 0) {
+        options_help(&page, stdout);
+        return 0;
+    }
     return unknown_verb(argv[rest]);
 }

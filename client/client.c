@@ -38,9 +38,12 @@ static int make(const struct sandstorm_client_options *options, struct sandstorm
     if (!client->endpoint)
         return err_nomem(err);
     if (endpoint_parse(options->endpoint, &endpoint, err) < 0 ||
-        rpc_creds_load(options->identity_dir, &client->creds, err) < 0 ||
-        rpc_creds_identity(&client->creds, &identity, &not_after, err) < 0 ||
-        loop_new(&client->loop, err) < 0 || rpc_pump_new(client->loop, &client->pump, err) < 0)
+        rpc_creds_load(options->identity_dir, &client->creds, err) < 0)
+        return -1;
+    if (rpc_creds_check(&client->creds, err) < 0 ||
+        rpc_creds_identity(&client->creds, &identity, &not_after, err) < 0)
+        return err_wrap(err, "identity directory \"%s\"", options->identity_dir);
+    if (loop_new(&client->loop, err) < 0 || rpc_pump_new(client->loop, &client->pump, err) < 0)
         return -1;
     return rpc_channel_new(client->pump, client->endpoint, &client->creds, &client->channel, err);
 }
@@ -77,7 +80,7 @@ void sandstorm_client_free(struct sandstorm_client *client)
 void client_explain(struct sandstorm_client *client, struct err *err)
 {
     struct err reason;
-    if (err->code == ERR_UNAVAILABLE &&
+    if ((err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT) &&
         rpc_diagnose(client->endpoint, &client->creds, CLIENT_DIAGNOSE_MS, &reason) < 0)
         *err = reason;
 }

@@ -30,7 +30,8 @@ struct sandstorm_exec {
     bool accepted, ended, acknowledged, closed, pipe_told;
     uint64_t end_offset;
     struct sandstorm_outcome outcome;
-    struct err err; /* why there is no result */
+    struct err err;        /* why there is no result */
+    struct err output_err; /* why output was lost on our side */
 };
 
 static void fail(struct sandstorm_exec *exec, const struct err *why)
@@ -85,10 +86,14 @@ static void on_taken(void *owner, size_t size)
     maybe_acknowledge(exec);
 }
 
-static void on_sink_broken(void *owner, int stream)
+static void on_sink_broken(void *owner, int stream, int error)
 {
-    (void)stream;
     struct sandstorm_exec *exec = owner;
+    /* A reader that left is not a fault of ours; a disk that is full is, whatever the command says.
+     */
+    if (error != EPIPE && exec->output_err.code == ERR_NONE)
+        (void)err_errno(&exec->output_err, error, "cannot write the command's %s",
+                        stream == 1 ? "output" : "errors");
     if (exec->pipe_told || exec->ended)
         return;
     /* Our reader is gone: the command hears what it would have heard had it written there itself.
@@ -322,6 +327,8 @@ int sandstorm_exec_wait(struct sandstorm_exec *exec, struct sandstorm_outcome *r
     while (!settled(exec))
         if (loop_turn(exec->client->loop, UINT64_MAX, &err) < 0)
             return client_error(&err, error);
+    if (exec->output_err.code != ERR_NONE)
+        return client_error(&exec->output_err, error);
     if (exec->ended) {
         *ret = exec->outcome;
         return 0;

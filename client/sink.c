@@ -33,6 +33,7 @@ static void flush(struct sink *sink)
 {
     uint8_t chunk[PIPE_BUF];
     size_t taken = 0;
+    int error = 0;
     while (!sink->broken && buf_used(&sink->bytes) > 0 && ready(sink)) {
         size_t size = MIN(buf_used(&sink->bytes), sizeof(chunk));
         buf_peek(&sink->bytes, 0, chunk, size);
@@ -43,6 +44,7 @@ static void flush(struct sink *sink)
             break;
         if (n < 0) {
             sink->broken = true;
+            error = errno;
             break;
         }
         buf_drop(&sink->bytes, (size_t)n);
@@ -54,7 +56,7 @@ static void flush(struct sink *sink)
         sink->config.taken(sink->config.owner, taken);
     if (sink->broken) {
         discard(sink);
-        sink->config.broken(sink->config.owner, sink->config.stream);
+        sink->config.broken(sink->config.owner, sink->config.stream, error);
     }
 }
 

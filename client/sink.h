@@ -14,8 +14,9 @@ struct sink_config {
     void (*output)(void *userdata, int stream, const void *data, size_t size);
     /* The consumer took this many bytes. */
     void (*taken)(void *owner, size_t size);
-    /* The reader is gone (EPIPE and the like); what follows is discarded, and counts as taken. */
-    void (*broken)(void *owner, int stream);
+    /* It cannot be written to any more (EPIPE: the reader is gone); what follows is discarded, and
+     * counts as taken. */
+    void (*broken)(void *owner, int stream, int error);
     void *userdata; /* of output */
     void *owner;    /* of taken and broken */
 };

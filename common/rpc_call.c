@@ -324,7 +324,7 @@ static int enqueue(struct rpc_call *call, grpc_slice slice, struct err *err)
     *call->last = item;
     call->last = &item->next;
     call->queued += item->size;
-    if (!rpc_call_writable(call))
+    if (call->queued >= RPC_QUEUE_WRITABLE)
         call->was_full = true;
     pump_queue(call);
     return 0;
@@ -369,7 +369,7 @@ int rpc_call_send_parts(struct rpc_call *call, const struct iovec *parts, unsign
 
 bool rpc_call_writable(const struct rpc_call *call)
 {
-    return call->queued < RPC_QUEUE_WRITABLE;
+    return !call->cut && !call->ended && call->queued < RPC_QUEUE_WRITABLE;
 }
 
 /* Ending. */

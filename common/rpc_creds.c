@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <string.h>
@@ -44,6 +45,32 @@ static X509 *parse_cert(const char *pem)
     X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
     BIO_free(bio);
     return cert;
+}
+
+static EVP_PKEY *parse_key(const char *pem)
+{
+    BIO *bio = BIO_new_mem_buf(pem, -1);
+    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL) : NULL;
+    BIO_free(bio);
+    return key;
+}
+
+int rpc_creds_check(const struct rpc_creds *creds, struct err *err)
+{
+    X509 *ca = parse_cert(creds->ca), *cert = parse_cert(creds->cert);
+    EVP_PKEY *key = parse_key(creds->key);
+    int r = 0;
+    if (!ca || !cert)
+        r = err_set(err, ERR_INVALID, "%s.pem does not hold a certificate", ca ? "cert" : "ca");
+    else if (!key)
+        r = err_set(err, ERR_INVALID, "key.pem does not hold a private key");
+    else if (X509_check_private_key(cert, key) != 1)
+        r = err_set(err, ERR_INVALID, "key.pem does not belong to cert.pem");
+    X509_free(ca);
+    X509_free(cert);
+    EVP_PKEY_free(key);
+    ERR_clear_error();
+    return r;
 }
 
 /* The only URI name of a certificate. */

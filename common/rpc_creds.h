@@ -18,6 +18,8 @@ struct rpc_creds {
  * cannot mix two generations. */
 int rpc_creds_load(const char *dir, struct rpc_creds *ret, struct err *err) must_use;
 void rpc_creds_clear(struct rpc_creds *creds);
+/* Is each file what it should be, and does the key belong to the certificate? Says which is not. */
+int rpc_creds_check(const struct rpc_creds *creds, struct err *err) must_use;
 /* The SPIFFE identity in our own certificate, and when that certificate ends. */
 int rpc_creds_identity(const struct rpc_creds *creds, struct identity *ret, int64_t *ret_not_after,
                        struct err *err) must_use;

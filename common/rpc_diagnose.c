@@ -11,6 +11,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -178,7 +179,8 @@ static int explain_refusal(const struct rpc_creds *creds, unsigned long code, st
     int64_t not_after;
     char span[32];
     struct err ignored;
-    if (rpc_creds_identity(creds, &identity, &not_after, &ignored) == 0 && not_after < time(NULL)) {
+    if (rpc_creds_identity(creds, &identity, &not_after, &ignored) == 0 &&
+        not_after <= time(NULL)) {
         say_span((long long)time(NULL) - not_after, span, sizeof(span));
         return err_set(err, ERR_UNAUTHENTICATED,
                        "our certificate (%s \"%s\") expired %s ago; get a new one, or check this "
@@ -205,10 +207,15 @@ static int handshake(SSL *ssl, const struct endpoint *endpoint, const struct rpc
         (void)SSL_set1_host(ssl, endpoint->host);
     if (!address)
         (void)SSL_set_tlsext_host_name(ssl, endpoint->host);
+    errno = 0;
     int r = SSL_connect(ssl);
     long verdict = SSL_get_verify_result(ssl);
     if (verdict != X509_V_OK)
         return explain_server(ssl, endpoint, verdict, err);
+    if (r != 1 && errno == EAGAIN && !ERR_peek_error())
+        return err_set(err, ERR_UNAVAILABLE,
+                       "%s port %s accepts connections but does not answer; is it an orchestrator?",
+                       endpoint->host, endpoint->port);
     if (r != 1) {
         unsigned long code = ERR_peek_error();
         if (code && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET)
@@ -227,6 +234,29 @@ static int handshake(SSL *ssl, const struct endpoint *endpoint, const struct rpc
     return explain_refusal(creds, ERR_peek_error(), err);
 }
 
+/* OpenSSL writes without MSG_NOSIGNAL, and a library may not change how its host treats signals: a
+ * SIGPIPE of ours is blocked and taken back. */
+static void block_sigpipe(sigset_t *ret_before, bool *ret_pending)
+{
+    sigset_t pipe_only, pending;
+    (void)sigemptyset(&pipe_only);
+    (void)sigaddset(&pipe_only, SIGPIPE);
+    (void)sigpending(&pending);
+    *ret_pending = sigismember(&pending, SIGPIPE) == 1;
+    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, ret_before);
+}
+
+static void unblock_sigpipe(const sigset_t *before, bool was_pending)
+{
+    sigset_t pipe_only;
+    const struct timespec now = { 0 };
+    (void)sigemptyset(&pipe_only);
+    (void)sigaddset(&pipe_only, SIGPIPE);
+    if (!was_pending)
+        (void)sigtimedwait(&pipe_only, NULL, &now);
+    (void)pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 int rpc_diagnose(const char *text, const struct rpc_creds *creds, int timeout_ms, struct err *err)
 {
     struct endpoint endpoint;
@@ -238,6 +268,9 @@ int rpc_diagnose(const char *text, const struct rpc_creds *creds, int timeout_ms
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     if (!context)
         return err_nomem(err);
+    sigset_t before;
+    bool pending;
+    block_sigpipe(&before, &pending);
     int r;
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     if (use_pem(context, creds) < 0) {
@@ -249,6 +282,7 @@ int rpc_diagnose(const char *text, const struct rpc_creds *creds, int timeout_ms
         SSL_free(ssl);
     }
     SSL_CTX_free(context);
+    unblock_sigpipe(&before, pending);
     ERR_clear_error();
     return r;
 }

@@ -3,10 +3,12 @@
  * two). next: common/rpc_call.c, common/rpc_server.c. */
 #include "common/rpc_pump.h"
 
+#include "common/log.h"
+
 #include <pthread.h>
 
-/* An operation goes from the loop to the pump through libgrpc, which ThreadSanitizer cannot see into:
- * it is told that the hand-over is one. */
+/* An operation goes from the loop to the pump through libgrpc, which ThreadSanitizer cannot see
+ * into: it is told that the hand-over is one. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #include <sanitizer/tsan_interface.h>
@@ -46,11 +48,21 @@ static void *pump_main(void *userdata)
     }
 }
 
+/* libgrpc writes to stderr in its own way; what matters reaches us as a status, and is told by
+ * whoever decides. */
+static void log_grpc(gpr_log_func_args *args)
+{
+    log_debug("libgrpc", LF_STR("text", args->message), LF_STR("file", args->file),
+              LF_INT("line", args->line));
+}
+
 int rpc_pump_new(struct loop *loop, struct rpc_pump **ret, struct err *err)
 {
     CLEANUP_FREE struct rpc_pump *pump = calloc(1, sizeof(*pump));
     if (!pump)
         return err_nomem(err);
+    gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+    gpr_set_log_function(log_grpc);
     grpc_init();
     pump->loop = loop;
     pump->queue = grpc_completion_queue_create_for_next(NULL);

@@ -155,8 +155,9 @@ static int admit(struct rpc_server *server, const char *path, const struct ident
     if (!method)
         return err_set(err, ERR_UNIMPLEMENTED, "this orchestrator has no method %.200s", path);
     if (!(method->allowed & 1u << peer->kind))
-        return err_set(err, ERR_DENIED, "%s certificate may not call %s",
-                       peer->kind == IDENTITY_AGENT ? "an agent" : "a client", path);
+        return err_set(err, ERR_DENIED, "this is %s certificate, which may not call %s; use %s",
+                       peer->kind == IDENTITY_AGENT ? "an agent's" : "a client's", path,
+                       peer->kind == IDENTITY_AGENT ? "a client's" : "an agent's");
     *ret = method;
     return 0;
 }
@@ -266,10 +267,11 @@ static int bind_server(struct rpc_server *server, const struct rpc_server_config
     if (!creds)
         return err_set(err, ERR_INVALID, "the server's certificate or key cannot be used");
     if (server->port == 0)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "cannot listen on %s; is another program using that port, or is the address "
-                       "not one of this host's?",
-                       config->listen);
+        return err_set(
+            err, ERR_UNAVAILABLE,
+            "cannot listen on %s; another program uses that port, or the address is not one "
+            "of this host's",
+            config->listen);
     return 0;
 }
 

@@ -99,7 +99,7 @@ static void say_next(const struct cluster *cluster)
                  "\n"
                  "  . %s/env\n"
                  "  sandstorm ls\n"
-                 "  sandstorm exec " SANDBOX " -- ps f\n"
+                 "  sandstorm exec " SANDBOX " -- ps -ef\n"
                  "  echo hello | sandstorm exec " SANDBOX " -- tr a-z A-Z\n"
                  "\n"
                  "Logs: %s/*.log\n"

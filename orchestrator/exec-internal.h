@@ -52,6 +52,9 @@ struct exec {
     uint64_t end_offset;
     unsigned records; /* since the last credit */
     bool hole;        /* asked for again; until the next record in order */
+    /* Bytes beyond the grant since then. A grant to an earlier client of the command accounts for a
+     * window of them; more is a breach. */
+    uint64_t excess;
 
     struct buf input;     /* [input_taken, input_taken + used) */
     uint64_t input_taken; /* by the command */
@@ -60,6 +63,7 @@ struct exec {
     bool input_eof;       /* the client has sent its last byte */
     bool input_eof_sent;
     bool listed, link_lost; /* in the inventory under way; told to the client */
+    bool cancelled;         /* asked for once; said again to a runner that comes back */
 };
 
 /* exec.c */
@@ -75,11 +79,16 @@ void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *
 /* exec_orders.c */
 /* Sends what is due and input as far as it goes; stops or resumes the client's requests. */
 void exec_flush(struct exec *exec);
+void exec_flush_orders(struct exec *exec); /* without input */
 /* Credit is worth an order: half a window or many small records have come since the last. */
 void exec_grant(struct exec *exec);
 /* The session must be there. */
 void exec_order_detach(struct sandbox *sandbox, const struct command_id *id);
-void exec_order_release(struct sandbox *sandbox, const struct command_id *id);
-void exec_flush_releases(struct sandbox *sandbox);
+/* The client is gone: the command is detached or, when its end is acknowledged, released; now, or
+ * when the runner is in step again. */
+void exec_leave_behind(struct sandbox *sandbox, const struct command_id *id, bool release);
+/* A client is back: what still waits for this command is not said any more. */
+void exec_take_up(struct sandbox *sandbox, const struct command_id *id);
+void exec_flush_leftovers(struct sandbox *sandbox);
 /* The runner has input up to `received`, its command took it up to `taken`. */
 void exec_input_at(struct exec *exec, uint64_t received, uint64_t taken);

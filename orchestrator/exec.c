@@ -80,12 +80,11 @@ static void close_stream(struct exec *exec, const struct err *status)
     loop_timer_start(exec->deadline, EXEC_FAREWELL_US);
 }
 
-/* Out of step nothing is said: the next inventory names a command that nobody follows. */
 static void detach(struct exec *exec)
 {
     bool ordered = (exec->state == EXEC_PENDING && !exec->due.start) || exec->state == EXEC_RUNNING;
-    if (ordered && exec->sandbox && exec->sandbox->session && exec->sandbox->in_step)
-        exec_order_detach(exec->sandbox, &exec->id);
+    if (ordered && exec->sandbox)
+        exec_leave_behind(exec->sandbox, &exec->id, false);
 }
 
 void exec_fail_foreign(struct exec *exec, const struct err *why)
@@ -138,13 +137,13 @@ static int supersede(struct exec *exec, struct sandbox *sandbox, struct err *err
         return 0;
     if (memcmp(older->digest, exec->digest, sizeof(exec->digest)) != 0)
         return err_set(err, ERR_EXISTS,
-                       "command %s: this id is taken by a command with another spec",
+                       "command %s: this id is taken by a different command; use a new one",
                        exec->id.text);
     struct err why;
-    (void)err_set(&why, ERR_PRECONDITION, "another client has attached to command %s",
-                  exec->id.text);
+    (void)err_set(&why, ERR_PRECONDITION, "another client has attached to it");
     /* Records that were granted to it may be on their way. */
     exec->granted = older->granted;
+    (void)memcpy(exec->started_by, older->started_by, sizeof(exec->started_by));
     close_stream(older, &why);
     return 0;
 }
@@ -180,6 +179,7 @@ static int on_open(struct exec *exec, const Sandstorm__V1__ExecRequest *request,
                               : command_id_new(&exec->id, err);
     if (r < 0 || keep_spec(exec, open->spec, err) < 0 || supersede(exec, sandbox, err) < 0)
         return -1;
+    exec_take_up(sandbox, &exec->id);
     exec->sandbox = sandbox;
     HASH_ADD_KEYPTR(hh, sandbox->execs, exec->id.text, COMMAND_ID_LEN, exec);
     exec->received = exec->acked = open->from_offset;
@@ -209,7 +209,7 @@ static int on_credit(struct exec *exec, const Sandstorm__V1__ExecRequest *reques
     exec->client_limit = MAX(exec->client_limit, credit->limit);
     exec->due.credit = true;
     if (exec->state == EXEC_ENDED && exec->acked == exec->end_offset) {
-        exec_order_release(exec->sandbox, &exec->id);
+        exec_leave_behind(exec->sandbox, &exec->id, true);
         close_stream(exec, NULL);
     }
     return 0;
@@ -262,7 +262,7 @@ static int on_resize(struct exec *exec, const Sandstorm__V1__ExecRequest *reques
 static int on_cancel(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
     (void)err;
-    exec->due.cancel = true;
+    exec->due.cancel = exec->cancelled = true;
     exec->due.grace_ms = request->cancel->grace_ms;
     return 0;
 }
@@ -362,7 +362,7 @@ static void on_closed(void *owner, const struct err *status)
     struct exec *exec = owner;
     detach(exec);
     if (exec->state == EXEC_ENDED && exec->grants_itself && status->code == ERR_NONE)
-        exec_order_release(exec->sandbox, &exec->id);
+        exec_leave_behind(exec->sandbox, &exec->id, true);
     leave_sandbox(exec);
     exec_free(exec);
 }

@@ -12,7 +12,13 @@ static void confirm(struct exec *exec)
     if (exec->state != EXEC_PENDING)
         return;
     exec_set_state(exec, EXEC_RUNNING);
+    if (exec->due.start) {
+        /* It was said to an earlier attach; ours is still to come. */
+        exec->due.start = false;
+        exec->due.attach = true;
+    }
     free(TAKE_PTR(exec->spec));
+    exec->spec_size = 0;
     exec_flush(exec);
 }
 
@@ -22,6 +28,7 @@ static void advance(struct exec *exec, uint64_t end)
     exec->received = end;
     exec->granted = MAX(exec->granted, end);
     exec->hole = false;
+    exec->excess = 0;
     exec->records++;
     if (exec->grants_itself)
         exec->acked = end;
@@ -37,8 +44,9 @@ static int on_started(struct exec *exec, const Sandstorm__V1__CommandEvent *even
     return 0;
 }
 
-/* Something is missing before it: nothing is delivered past a hole. Asked for once; what is still
- * on its way behind the hole will come again. */
+/* Something is missing before it, or it was granted to an earlier client of this command and not to
+ * this one: nothing is delivered past a hole or beyond the grant. Asked for once; what is still on
+ * its way will come again. */
 static void ask_again(struct exec *exec)
 {
     if (exec->hole)
@@ -60,9 +68,12 @@ static int on_output(struct exec *exec, const Sandstorm__V1__CommandEvent *event
     uint64_t end = output->offset + size;
     if (end <= exec->received)
         return 0; /* known already */
-    if (end > exec->granted)
-        return err_set(err, ERR_PROTOCOL, "output beyond the granted offset");
-    if (output->offset > exec->received) {
+    if (end > exec->granted) {
+        exec->excess += size;
+        if (exec->excess > EXEC_WINDOW + WIRE_PAYLOAD_MAX)
+            return err_set(err, ERR_PROTOCOL, "output beyond the granted offset");
+    }
+    if (end > exec->granted || output->offset > exec->received) {
         ask_again(exec);
         return 0;
     }
@@ -117,8 +128,17 @@ static int on_ended(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
         ended->outcome->lost->reason == SANDSTORM__V1__LOST_REASON__LOST_REASON_RELEASED;
     if (released)
         ended->end_offset = exec->received;
-    if (ended->end_offset != exec->received)
-        return err_set(err, ERR_PROTOCOL, "an end record at another offset than the output's end");
+    if (ended->end_offset > exec->received) {
+        ask_again(exec); /* said to an earlier attach, or something is missing before it */
+        return 0;
+    }
+    if (ended->end_offset < exec->received) {
+        struct err why;
+        (void)err_set(&why, ERR_PROTOCOL,
+                      "the sandbox says that the command ended before its output");
+        exec_fail(exec, &why);
+        return 0;
+    }
     exec->end_offset = ended->end_offset;
     Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
     response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_ENDED;
@@ -158,7 +178,10 @@ static void refused_for_good(struct exec *exec, const Sandstorm__V1__Refusal *re
         code = ERR_EXHAUSTED;
     struct err why;
     (void)err_set(&why, code, "command %s: %.200s", exec->id.text, refusal->detail);
-    exec_fail_foreign(exec, &why);
+    if (code == ERR_EXISTS)
+        exec_fail_foreign(exec, &why);
+    else
+        exec_fail(exec, &why);
 }
 
 static int on_refusal(struct exec *exec, const Sandstorm__V1__CommandEvent *event, struct err *err)

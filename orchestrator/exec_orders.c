@@ -42,7 +42,8 @@ static void fill_attach(struct exec *exec, Sandstorm__V1__Attach *attach)
     exec->granted = MAX(exec->granted, MAX(output_limit(exec), exec->received));
     attach->from_offset = exec->received;
     attach->limit = exec->granted;
-    exec->due.credit = false;
+    /* An attach acknowledges nothing, and what acknowledged it before may have been lost. */
+    exec->due.credit = exec->acked > 0;
     exec->records = 0;
 }
 
@@ -174,42 +175,49 @@ static void send_input(struct exec *exec)
 
 /* All of it. */
 
-/* The next order, in the order in which the runner must see them; false when none is due. */
-static bool send_next(struct exec *exec)
+static bool orders_due(const struct exec *exec)
+{
+    const struct exec_due *due = &exec->due;
+    return due->start || due->attach || due->credit || due->signal || due->resize || due->cancel;
+}
+
+/* The next order, in the order in which the runner must see them. */
+static void send_next_order(struct exec *exec)
 {
     const struct exec_due *due = &exec->due;
     const struct {
         bool due;
         void (*send)(struct exec *exec);
     } orders[] = {
-        { due->start, send_start },      { due->attach, send_attach }, { due->credit, send_credit },
-        { input_due(exec), send_input }, { due->signal, send_signal }, { due->resize, send_resize },
-        { due->cancel, send_cancel },
+        { due->start, send_start },   { due->attach, send_attach }, { due->credit, send_credit },
+        { due->signal, send_signal }, { due->resize, send_resize }, { due->cancel, send_cancel },
     };
     for (size_t i = 0; i < ELEMENTS(orders); i++)
         if (orders[i].due) {
             orders[i].send(exec);
-            return true;
+            return;
         }
-    return false;
 }
 
-static bool anything_due(const struct exec *exec)
+static bool alive(const struct exec *exec)
 {
-    const struct exec_due *due = &exec->due;
-    return due->start || due->attach || due->credit || due->signal || due->resize || due->cancel ||
-           input_due(exec);
+    return exec->state == EXEC_PENDING || exec->state == EXEC_RUNNING;
+}
+
+void exec_flush_orders(struct exec *exec)
+{
+    while (alive(exec) && orders_due(exec) && can_send(exec))
+        send_next_order(exec);
 }
 
 void exec_flush(struct exec *exec)
 {
-    if (exec->state != EXEC_PENDING && exec->state != EXEC_RUNNING)
+    exec_flush_orders(exec);
+    while (alive(exec) && !orders_due(exec) && input_due(exec) && can_send(exec))
+        send_input(exec);
+    if (!alive(exec))
         return;
-    while (can_send(exec) && send_next(exec))
-        ;
-    if (exec->state == EXEC_CLOSING)
-        return;
-    if (anything_due(exec))
+    if (orders_due(exec) || input_due(exec))
         rpc_call_pause(exec->call);
     else
         rpc_call_resume(exec->call);
@@ -234,28 +242,48 @@ void exec_order_detach(struct sandbox *sandbox, const struct command_id *id)
     pass(sandbox, id, &order);
 }
 
-void exec_order_release(struct sandbox *sandbox, const struct command_id *id)
+static void order_release(struct sandbox *sandbox, const struct command_id *id)
 {
-    if (sandbox->release_count == REGISTRY_RELEASES_MAX) {
-        /* The runner keeps that one until it needs the room. */
-        (void)memmove(sandbox->releases, sandbox->releases + 1,
-                      (REGISTRY_RELEASES_MAX - 1) * sizeof(sandbox->releases[0]));
-        sandbox->release_count--;
-    }
-    sandbox->releases[sandbox->release_count++] = *id;
-    exec_flush_releases(sandbox);
+    Sandstorm__V1__Release release = SANDSTORM__V1__RELEASE__INIT;
+    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE;
+    order.release = &release;
+    pass(sandbox, id, &order);
 }
 
-void exec_flush_releases(struct sandbox *sandbox)
+static void drop_leftover(struct sandbox *sandbox, unsigned index)
+{
+    sandbox->leftover_count--;
+    (void)memmove(&sandbox->leftovers[index], &sandbox->leftovers[index + 1],
+                  (sandbox->leftover_count - index) * sizeof(sandbox->leftovers[0]));
+}
+
+void exec_leave_behind(struct sandbox *sandbox, const struct command_id *id, bool release)
+{
+    /* Full: the runner keeps the oldest until it needs the room, or until the next inventory. */
+    if (sandbox->leftover_count == REGISTRY_LEFTOVERS_MAX)
+        drop_leftover(sandbox, 0);
+    sandbox->leftovers[sandbox->leftover_count++] = (struct sandbox_leftover){ *id, release };
+    exec_flush_leftovers(sandbox);
+}
+
+void exec_take_up(struct sandbox *sandbox, const struct command_id *id)
+{
+    for (unsigned i = sandbox->leftover_count; i > 0; i--)
+        if (strcmp(sandbox->leftovers[i - 1].id.text, id->text) == 0)
+            drop_leftover(sandbox, i - 1);
+}
+
+void exec_flush_leftovers(struct sandbox *sandbox)
 {
     if (!sandbox->session || !sandbox->in_step)
         return;
-    for (unsigned i = 0; i < sandbox->release_count; i++) {
-        Sandstorm__V1__Release release = SANDSTORM__V1__RELEASE__INIT;
-        Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
-        order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE;
-        order.release = &release;
-        pass(sandbox, &sandbox->releases[i], &order);
+    for (unsigned i = 0; i < sandbox->leftover_count; i++) {
+        const struct sandbox_leftover *leftover = &sandbox->leftovers[i];
+        if (leftover->release)
+            order_release(sandbox, &leftover->id);
+        else
+            exec_order_detach(sandbox, &leftover->id);
     }
-    sandbox->release_count = 0;
+    sandbox->leftover_count = 0;
 }

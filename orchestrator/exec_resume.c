@@ -26,8 +26,17 @@ void exec_runner_away(struct sandbox *sandbox)
 void exec_session_writable(struct sandbox *sandbox)
 {
     struct exec *exec, *next;
+    /* What is small and urgent first: one command's input does not hold up another's cancel. */
+    HASH_ITER (hh, sandbox->execs, exec, next)
+        exec_flush_orders(exec);
     HASH_ITER (hh, sandbox->execs, exec, next)
         exec_flush(exec);
+    /* The next room goes to others first. */
+    exec = sandbox->execs;
+    if (exec && exec->hh.next) {
+        HASH_DEL(sandbox->execs, exec);
+        HASH_ADD_KEYPTR(hh, sandbox->execs, exec->id.text, COMMAND_ID_LEN, exec);
+    }
 }
 
 static int on_position(struct sandbox *sandbox, const Sandstorm__V1__CommandPosition *position,
@@ -40,8 +49,10 @@ static int on_position(struct sandbox *sandbox, const Sandstorm__V1__CommandPosi
     if (!exec)
         return 0;
     exec->listed = true;
-    exec->due.start = false;
-    exec->due.attach = true;
+    /* A start of a known id is an attach that also compares the spec. */
+    exec->due.start = exec->state == EXEC_PENDING;
+    exec->due.attach = !exec->due.start;
+    exec->due.cancel = exec->due.cancel || exec->cancelled;
     /* What was sent and not received is sent again, the end of input too. */
     exec->input_sent = MIN(exec->input_sent, position->stdin_received);
     exec_input_at(exec, position->stdin_received, exec->input_taken);
@@ -60,8 +71,9 @@ static void on_missing(struct exec *exec)
         exec_lost(exec, SANDSTORM__V1__LOST_REASON__LOST_REASON_REBOOTED,
                   "the sandbox was rebooted; how the command ended is unknown");
     else
-        exec_lost(exec, SANDSTORM__V1__LOST_REASON__LOST_REASON_RUNNER_RESTARTED,
-                  "the runner does not know this command any more; how it ended is unknown");
+        exec_lost(
+            exec, SANDSTORM__V1__LOST_REASON__LOST_REASON_RUNNER_RESTARTED,
+            "the runner was restarted; the command may still be running, and its result is lost");
 }
 
 static void bring_into_step(struct sandbox *sandbox)
@@ -78,7 +90,7 @@ static void bring_into_step(struct sandbox *sandbox)
         exec_flush(exec);
     }
     sandbox->rebooted = false;
-    exec_flush_releases(sandbox);
+    exec_flush_leftovers(sandbox);
 }
 
 /* Commands that run without a client: their policy for that begins to count. */

@@ -5,7 +5,9 @@
 #include "orchestrator/ca.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +31,14 @@ static char *below(const char *dir, const char *name, struct err *err)
     return path;
 }
 
+static bool listed(const char *const *names, unsigned count, const char *name)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
 static int issue_server(struct ca *ca, const struct init_config *config, struct err *err)
 {
     char host[256] = "";
@@ -37,9 +47,11 @@ static int issue_server(struct ca *ca, const struct init_config *config, struct 
     names[count++] = "localhost";
     names[count++] = "127.0.0.1";
     names[count++] = "::1";
-    if (gethostname(host, sizeof(host) - 1) == 0 && *host)
+    if (gethostname(host, sizeof(host) - 1) == 0 && *host && !listed(names, count, host))
         names[count++] = host;
     for (unsigned i = 0; i < config->name_count; i++) {
+        if (listed(names, count, config->names[i]))
+            continue;
         if (count == CA_DNS_NAMES_MAX)
             return err_set(err, ERR_INVALID, "at most %d names", CA_DNS_NAMES_MAX);
         names[count++] = config->names[i];
@@ -69,8 +81,13 @@ static int issue(const char *state_dir, enum identity_kind kind, const char *nam
     CLEANUP_CA struct ca *ca = NULL;
     if (!ca_dir)
         return -1;
+    if (access(ca_dir, F_OK) < 0)
+        return err_set(
+            err, ERR_NOT_FOUND,
+            "there is no CA in %s; run 'sandstorm-orchestrator init --state-dir %s' first", ca_dir,
+            state_dir);
     if (ca_open(ca_dir, &ca, err) < 0)
-        return err_wrap(err, "run 'sandstorm-orchestrator init --state-dir %s' first", state_dir);
+        return -1;
     return ca_issue_peer(ca, out, kind, name, lifetime_s, err);
 }
 

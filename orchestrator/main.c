@@ -3,6 +3,7 @@
 #include "common/config.h"
 #include "common/daemon.h"
 #include "common/program.h"
+#include "common/rpc_diagnose.h"
 #include "orchestrator/ca.h"
 #include "orchestrator/init.h"
 #include "orchestrator/orchestrator.h"
@@ -67,7 +68,7 @@ static const struct option options[] = {
       offsetof(struct arguments, out), 0, 0 },
     { "ttl", 0, OPTION_DURATION, "TIME",
       "issue-agent, issue-client: how long the certificate is valid, 24h if not given",
-      offsetof(struct arguments, ttl_us), 1000000, 0 },
+      offsetof(struct arguments, ttl_us), 1000000, CA_LIFETIME_S * 1000000 },
     { 0 },
 };
 
@@ -136,6 +137,9 @@ static int run_serve(const struct invocation *call, struct err *err)
         .heartbeat_ms = settings->heartbeat_us / 1000,
     };
     struct orchestrator *orchestrator;
+    struct endpoint listen;
+    if (endpoint_parse(config.listen, &listen, err) < 0)
+        return err_wrap(err, "listen");
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
         daemon_prepare(err) < 0 || daemon_raise_files(settings->files, NULL, err) < 0 ||
         daemon_drop_privileges(settings->user, err) < 0 ||
@@ -159,8 +163,8 @@ static int run_init(const struct invocation *call, struct err *err)
         return -1;
     (void)printf("Made a CA for %s in %s.\n"
                  "The admin's client identity is %s/clients/admin; keep it secret.\n"
-                 "Next: sandstorm-orchestrator issue-agent SANDBOX --out DIR\n",
-                 config.trust_domain, config.state_dir, config.state_dir);
+                 "Next: sandstorm-orchestrator issue-agent SANDBOX --out DIR --state-dir %s\n",
+                 config.trust_domain, config.state_dir, config.state_dir, config.state_dir);
     return 0;
 }
 
@@ -179,8 +183,11 @@ static int run_issue_agent(const struct invocation *call, struct err *err)
         init_issue_agent(state_dir(call), call->argument, call->arguments->out, ttl_s(call), err) <
             0)
         return -1;
-    (void)printf("Wrote the identity of sandbox \"%s\" to %s. Put it on its VM as identity_dir.\n",
-                 call->argument, call->arguments->out);
+    (void)printf("Wrote the identity of sandbox \"%s\" to %s, valid for %llu h.\n"
+                 "Copy it to /var/lib/sandstorm/agent/identity on its VM, or where identity_dir "
+                 "says.\n",
+                 call->argument, call->arguments->out,
+                 (unsigned long long)(ttl_s(call) + 3599) / 3600);
     return 0;
 }
 
@@ -190,8 +197,10 @@ static int run_issue_client(const struct invocation *call, struct err *err)
         init_issue_client(state_dir(call), call->argument, call->arguments->out, ttl_s(call), err) <
             0)
         return -1;
-    (void)printf("Wrote the identity of client \"%s\" to %s. Use it with SANDSTORM_IDENTITY.\n",
-                 call->argument, call->arguments->out);
+    (void)printf("Wrote the identity of client \"%s\" to %s, valid for %llu h.\n"
+                 "Use it with SANDSTORM_IDENTITY.\n",
+                 call->argument, call->arguments->out,
+                 (unsigned long long)(ttl_s(call) + 3599) / 3600);
     return 0;
 }
 
@@ -219,8 +228,8 @@ static int run_verb(const char *verb, const struct invocation *call, struct err 
         return dispatch[i].run(call, err);
     }
     const char *near = nearest_name(verb, names);
-    return err_set(err, ERR_INVALID, "there is no verb \"%s\"%s%s%s; see --help", verb,
-                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"" : "");
+    return err_set(err, ERR_INVALID, "there is no verb \"%s\"%s%s%s See --help.", verb,
+                   near ? "; did you mean \"" : ".", near ? near : "", near ? "\"?" : "");
 }
 
 /* Options may stand before the verb, after it, and after its argument. */

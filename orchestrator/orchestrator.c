@@ -50,6 +50,8 @@ static int load_identity(struct orchestrator *orchestrator, const char *state_di
     (void)snprintf(dir, sizeof(dir), "%s/server", state_dir);
     if (rpc_creds_load(dir, &orchestrator->creds, err) < 0)
         return err_wrap(err, "run 'sandstorm-orchestrator init --state-dir %s' first", state_dir);
+    if (rpc_creds_check(&orchestrator->creds, err) < 0)
+        return err_wrap(err, "%s", dir);
     return rpc_creds_trust_domain(&orchestrator->creds, orchestrator->trust_domain, err);
 }
 

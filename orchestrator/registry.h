@@ -9,11 +9,17 @@
 
 #define REGISTRY_SANDBOXES_MAX 20000u
 #define REGISTRY_TEXT_MAX      255u /* of each text that an agent says about itself */
-#define REGISTRY_RELEASES_MAX  64u  /* commands to release when the link is back; oldest goes */
+#define REGISTRY_LEFTOVERS_MAX 64u  /* commands to let go of when the link is back; oldest goes */
 
 struct registry;
 struct session;
 struct exec;
+
+/* A command whose client has gone, and of which the runner has not been told yet. */
+struct sandbox_leftover {
+    struct command_id id;
+    bool release; /* its end is acknowledged; else it is detached */
+};
 
 struct sandbox {
     char id[SANDBOX_ID_MAX + 1];
@@ -25,8 +31,8 @@ struct sandbox {
     bool listing;  /* an inventory has begun and is not complete */
     bool rebooted; /* the last register came with another boot id than the one before */
     char runner_instance[COMMAND_ID_LEN + 1];
-    struct command_id releases[REGISTRY_RELEASES_MAX];
-    unsigned release_count;
+    struct sandbox_leftover leftovers[REGISTRY_LEFTOVERS_MAX];
+    unsigned leftover_count;
     ProtobufCMessage *info; /* Sandstorm__V1__SandboxInfo as it registered, or NULL */
     Sandstorm__V1__Metrics metrics;
     bool has_metrics, runner_connected;

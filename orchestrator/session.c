@@ -88,6 +88,13 @@ static void detach(struct session *session)
     exec_session_lost(sandbox);
 }
 
+/* The status follows what is queued; an agent that does not take it is cut. */
+static void finish(struct session *session, const struct err *status)
+{
+    rpc_call_finish(session->call, status);
+    loop_timer_start(session->deadline, SESSION_FAREWELL_US);
+}
+
 void session_close(struct session *session, Sandstorm__V1__GoodbyeReason reason,
                    uint64_t retry_after_ms, const char *detail)
 {
@@ -106,7 +113,7 @@ void session_close(struct session *session, Sandstorm__V1__GoodbyeReason reason,
     set_state(session, SESSION_CLOSING);
     detach(session);
     (void)err_set(&err, ERR_UNAVAILABLE, "%s", detail);
-    rpc_call_finish(session->call, &err);
+    finish(session, &err);
 }
 
 /* Ends a stream whose agent broke a rule. Touches nobody else. */
@@ -121,7 +128,7 @@ static void refuse(struct session *session, const struct err *why)
         return;
     set_state(session, SESSION_CLOSING);
     detach(session);
-    rpc_call_finish(session->call, why);
+    finish(session, why);
 }
 
 /* What comes up. */
@@ -290,7 +297,7 @@ static void on_half_closed(void *owner)
         return;
     set_state(session, SESSION_CLOSING);
     detach(session);
-    rpc_call_finish(session->call, NULL);
+    finish(session, NULL);
 }
 
 static void on_writable(void *owner)
@@ -326,6 +333,10 @@ static void on_deadline(void *userdata)
 {
     struct session *session = userdata;
     struct err err;
+    if (session->state == SESSION_CLOSING) {
+        rpc_call_cancel(session->call);
+        return;
+    }
     (void)err_set(&err, ERR_TIMEOUT, "no register frame within %u s",
                   SESSION_REGISTER_US / 1000000);
     refuse(session, &err);

@@ -7,6 +7,7 @@
 #include "sandstorm/v1/link.pb-c.h"
 
 #define SESSION_REGISTER_US 10000000u /* from the stream's start to its register frame */
+#define SESSION_FAREWELL_US 10000000u /* from the status to the cut, when it is not taken */
 #define SESSION_PROTOCOL    1u
 /* Two links with one identity would otherwise take turns in throwing each other out. */
 #define SESSION_SUPERSEDED_MS 60000u

@@ -24,7 +24,8 @@ static const struct {
 const char *cluster_program(const char *name)
 {
     /* Another build of the same programs, for a sanitizer that Criterion does not live with. Not of
-     * the runner: it has one thread, and clones in a way that ThreadSanitizer does not live with. */
+     * the runner: it has one thread, and clones in a way that ThreadSanitizer does not live with.
+     */
     const char *other = getenv("SANDSTORM_TEST_BUILD");
     static char paths[ELEMENTS(programs)][512];
     for (size_t i = 0; i < ELEMENTS(programs); i++) {

@@ -2,6 +2,7 @@
  * look like to the one who typed it. */
 #include "tests/harness/fixture.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -277,6 +278,21 @@ Test(exec, carries_streams_that_alternate_with_every_byte)
     cr_assert_eq(strspn(run.err, "e"), 20000);
 }
 
+Test(exec, does_not_call_it_a_success_when_the_output_could_not_be_written)
+{
+    CLEANUP_FD int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    int errors[2];
+    cr_assert(full >= 0 && pipe2(errors, O_CLOEXEC) == 0);
+    CLEANUP_CLIENT struct fixture_client client = { .in = -1, .out = -1, .err = errors[0] };
+    MUST(cluster_cli_start(fixture(), (const char *[]){ "exec", BOX, "--", "echo", "hi", NULL }, -1,
+                           full, errors[1], &client.proc, err));
+    (void)close(errors[1]);
+    cr_assert_eq(fixture_client_wait(&client), 255);
+    char line[256];
+    fixture_read_line(client.err, line, sizeof(line));
+    fixture_assert_contains(line, "No space left on device");
+}
+
 /* Signals and leaving. */
 
 Test(exec, passes_an_interrupt_on_to_the_command)
@@ -363,7 +379,7 @@ Test(exec, refuses_an_id_that_is_taken_by_another_command)
     CLEANUP_RESULT struct proc_result other =
         CLI("exec", BOX, "--id", COMMAND_ID, "-n", "--", "true");
     cr_assert_neq(other.status, 0);
-    fixture_assert_contains(other.err, "taken by a command with another spec");
+    fixture_assert_contains(other.err, "taken by a different command");
     /* The command's own client has noticed nothing of it. */
     fixture_touch("go");
     cr_assert_eq(fixture_client_wait(&first), 0);

@@ -1,6 +1,7 @@
 /* Agents and clients that break the rules, with real certificates and on real connections. Each
  * time the breaker is told what was wrong, a command in another sandbox notices nothing, and the
  * orchestrator goes on. */
+#include "orchestrator/exec.h"
 #include "tests/harness/neighbour.h"
 #include "tests/harness/peer.h"
 
@@ -282,14 +283,12 @@ Test(hostile_agent, that_sends_more_than_it_was_granted_is_refused)
 {
     static char bytes[WIRE_PAYLOAD_MAX];
     CLEANUP_PEER struct peer *peer = agent_join();
-    uint64_t limit, offset = 0;
+    uint64_t limit;
     CLEANUP_CLIENT struct fixture_client client = order_command(peer, &limit);
     cr_assert_gt(limit, 0);
-    /* The client's output is a pipe that nobody reads: it takes too little to grant more. */
-    while (offset <= limit) {
-        agent_say_output(peer, OTHER_ID, offset, bytes, sizeof(bytes));
-        offset += sizeof(bytes);
-    }
+    /* A window beyond the grant could have been granted to an earlier client; not more. */
+    for (uint64_t sent = 0; sent <= EXEC_WINDOW + WIRE_PAYLOAD_MAX; sent += sizeof(bytes))
+        agent_say_output(peer, OTHER_ID, limit + sent, bytes, sizeof(bytes));
     assert_refused_without_result(peer, &client, "beyond the granted offset");
 }
 
@@ -324,14 +323,32 @@ Test(hostile_agent, that_repeats_output_does_not_make_it_appear_twice)
     cr_assert_str_eq(output, "abcdef");
 }
 
-Test(hostile_agent, whose_end_record_skips_output_is_refused)
+Test(hostile_agent, whose_end_record_skips_output_is_asked_for_it)
 {
     CLEANUP_PEER struct peer *peer = agent_join();
     uint64_t limit;
     CLEANUP_CLIENT struct fixture_client client = order_command(peer, &limit);
     agent_say_output(peer, OTHER_ID, 0, "abcd", 4);
-    agent_say_ended(peer, OTHER_ID, 100, 0);
-    assert_refused_without_result(peer, &client, "another offset than the output's end");
+    agent_say_ended(peer, OTHER_ID, 8, 0);
+    (void)agent_await_order(peer, SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTACH);
+    agent_say_output(peer, OTHER_ID, 4, "efgh", 4);
+    agent_say_ended(peer, OTHER_ID, 8, 0);
+    cr_assert_eq(peer_wait_client(peer, &client), 0);
+    size_t size;
+    CLEANUP_FREE char *output = fixture_read_all(client.out, &size);
+    cr_assert_str_eq(output, "abcdefgh");
+    neighbour_assert_well();
+}
+
+Test(hostile_agent, whose_end_record_denies_output_gets_no_result_believed)
+{
+    CLEANUP_PEER struct peer *peer = agent_join();
+    uint64_t limit;
+    CLEANUP_CLIENT struct fixture_client client = order_command(peer, &limit);
+    agent_say_output(peer, OTHER_ID, 0, "abcd", 4);
+    agent_say_ended(peer, OTHER_ID, 2, 0);
+    cr_assert_eq(peer_wait_client(peer, &client), 255);
+    neighbour_assert_well();
 }
 
 Test(hostile_agent, whose_end_record_has_no_outcome_is_refused)

@@ -398,3 +398,94 @@ Test(relay, a_release_that_found_no_link_is_sent_when_it_is_back)
     say_inventory("life-1", NULL);
     cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE);
 }
+
+static void say_output(uint64_t offset, const char *text)
+{
+    Sandstorm__V1__Output output = SANDSTORM__V1__OUTPUT__INIT;
+    output.offset = offset;
+    output.stream = SANDSTORM__V1__STREAM__STREAM_STDOUT;
+    output.data = (ProtobufCBinaryData){ strlen(text), (uint8_t *)text };
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_OUTPUT;
+    event.output = &output;
+    say_event(&event);
+}
+
+static void say_credit(uint64_t acked, uint64_t limit)
+{
+    Sandstorm__V1__Credit credit = SANDSTORM__V1__CREDIT__INIT;
+    credit.acked = acked;
+    credit.limit = limit;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_CREDIT;
+    request.credit = &credit;
+    say(&client, &request.base);
+}
+
+Test(relay, a_word_about_the_command_before_its_start_was_sent_makes_it_an_attach)
+{
+    agent.full = true;
+    say_open("true");
+    say_started(); /* to an earlier client of the same id */
+    agent.full = false;
+    agent.handler->writable(agent.owner);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTACH);
+    cr_expect(!client.finished && !agent.finished);
+}
+
+Test(relay, an_acknowledgement_survives_the_link)
+{
+    say_open("true");
+    say_started();
+    say_output(0, "0123456789");
+    say_credit(10, UINT64_MAX);
+    reconnect();
+    Sandstorm__V1__CommandPosition position = SANDSTORM__V1__COMMAND_POSITION__INIT;
+    position.command_id = (char *)COMMAND;
+    position.end_offset = 10;
+    say_inventory("life-1", &position);
+    ProtobufCMessage *owner;
+    const Sandstorm__V1__CommandOrder *order = last_frame(&owner)->order;
+    cr_assert_eq(order->order_case, SANDSTORM__V1__COMMAND_ORDER__ORDER_CREDIT);
+    cr_expect_eq(order->credit->acked, 10u);
+    wire_free(owner);
+}
+
+Test(relay, an_id_that_is_opened_before_the_inventory_is_compared_by_its_spec)
+{
+    reconnect();
+    say_open("something else");
+    Sandstorm__V1__CommandPosition position = SANDSTORM__V1__COMMAND_POSITION__INIT;
+    position.command_id = (char *)COMMAND;
+    say_inventory("life-1", &position);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_START,
+                 "an attach would not compare");
+}
+
+Test(relay, output_that_was_granted_to_an_earlier_client_is_asked_for_again)
+{
+    say_open("true");
+    say_started();
+    size_t before = agent.sent;
+    say_output(EXEC_WINDOW, "beyond what this client was granted");
+    cr_expect(!agent.finished && !client.finished);
+    cr_expect_eq(agent.sent, before + 1);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTACH);
+}
+
+Test(relay, a_cancel_that_went_down_with_the_link_is_said_again)
+{
+    say_open("true");
+    say_started();
+    Sandstorm__V1__Cancel cancel = SANDSTORM__V1__CANCEL__INIT;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_CANCEL;
+    request.cancel = &cancel;
+    say(&client, &request.base);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_CANCEL);
+    reconnect();
+    Sandstorm__V1__CommandPosition position = SANDSTORM__V1__COMMAND_POSITION__INIT;
+    position.command_id = (char *)COMMAND;
+    say_inventory("life-1", &position);
+    cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_CANCEL);
+}

@@ -53,8 +53,9 @@ static void on_taken(void *owner, size_t size)
     taken += size;
 }
 
-static void on_broken(void *owner, int stream)
+static void on_broken(void *owner, int stream, int error)
 {
+    cr_expect_eq(error, EPIPE);
     (void)owner;
     cr_assert_eq(stream, 2);
     broken++;
