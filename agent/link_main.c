@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#define SETTINGS_FILE "/etc/sandstorm/agent.yaml"
+
 struct settings {
     char *endpoint;
     char *sandbox_id;
@@ -46,7 +48,7 @@ struct arguments {
 };
 
 static const struct option options[] = {
-    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of /etc/sandstorm/agent.yaml",
+    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of " SETTINGS_FILE,
       offsetof(struct arguments, config), 0, 0 },
     { 0 },
 };
@@ -76,6 +78,8 @@ static const struct option_page page = {
     .usage = "[OPTION...]",
     .options = options,
     .environment = environment,
+    .settings_file = SETTINGS_FILE,
+    .settings = keys,
 };
 
 static int serve(const struct settings *settings, struct err *err)
@@ -110,7 +114,7 @@ int main(int argc, char **argv)
     if (r == 0 && rest < argc)
         r = err_set(&err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[rest]);
     if (r == 0)
-        r = config_load(keys, arguments.config ? arguments.config : "/etc/sandstorm/agent.yaml",
+        r = config_load(keys, arguments.config ? arguments.config : SETTINGS_FILE,
                         arguments.config != NULL, &settings, &err);
     if (r == 0)
         r = serve(&settings, &err);

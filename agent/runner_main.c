@@ -8,6 +8,8 @@
 #include <pwd.h>
 #include <stddef.h>
 
+#define SETTINGS_FILE "/etc/sandstorm/runner.yaml"
+
 struct settings {
     char *socket;
     char *link_user;
@@ -32,7 +34,7 @@ struct arguments {
 };
 
 static const struct option options[] = {
-    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of /etc/sandstorm/runner.yaml",
+    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of " SETTINGS_FILE,
       offsetof(struct arguments, config), 0, 0 },
     { 0 },
 };
@@ -54,6 +56,8 @@ static const struct option_page page = {
     .usage = "[OPTION...]",
     .options = options,
     .environment = environment,
+    .settings_file = SETTINGS_FILE,
+    .settings = keys,
 };
 
 static int find_link_user(const char *name, uid_t *ret, struct err *err)
@@ -98,7 +102,7 @@ int main(int argc, char **argv)
     if (r == 0 && rest < argc)
         r = err_set(&err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[rest]);
     if (r == 0)
-        r = config_load(keys, arguments.config ? arguments.config : "/etc/sandstorm/runner.yaml",
+        r = config_load(keys, arguments.config ? arguments.config : SETTINGS_FILE,
                         arguments.config != NULL, &settings, &err);
     if (r == 0)
         r = serve(&settings, &err);

@@ -1,5 +1,5 @@
-# sandstorm_man(TARGET SECTION [NAME ARG...]): the manual page that the program prints with --man,
-# from the same table that it parses its options with.
+# sandstorm_man(TARGET SECTION [VERB...]): the manual pages that the program prints with --man, its own
+# and one for each verb, from the same tables that it parses its options with.
 find_program(SCDOC scdoc REQUIRED)
 
 function(sandstorm_man target section)
@@ -7,13 +7,21 @@ function(sandstorm_man target section)
   if(NOT name)
     set(name ${target})
   endif()
-  set(page ${CMAKE_BINARY_DIR}/man/${name}.${section})
-  add_custom_command(
-    OUTPUT ${page}
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
-    COMMAND sh -c "$<TARGET_FILE:${target}> --man | ${SCDOC} > ${page}"
-    DEPENDS ${target}
-    VERBATIM)
-  add_custom_target(${target}-man ALL DEPENDS ${page})
-  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+  set(pages)
+  foreach(verb IN ITEMS "" ${ARGN})
+    set(page ${CMAKE_BINARY_DIR}/man/${name})
+    if(verb)
+      string(APPEND page -${verb})
+    endif()
+    string(APPEND page .${section})
+    add_custom_command(
+      OUTPUT ${page}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
+      COMMAND sh -c "$<TARGET_FILE:${target}> --man ${verb} | ${SCDOC} > ${page}"
+      DEPENDS ${target}
+      VERBATIM)
+    list(APPEND pages ${page})
+  endforeach()
+  add_custom_target(${target}-man ALL DEPENDS ${pages})
+  install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
 endfunction()

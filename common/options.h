@@ -35,6 +35,8 @@ struct option {
     uint64_t min, max;    /* OPTION_UINT and OPTION_DURATION; max 0 means unbounded */
 };
 
+struct config_key;
+
 struct option_verb {
     const char *name;
     const char *arguments; /* "SANDBOX -- ARGV..." */
@@ -48,9 +50,11 @@ struct option_page {
     const char *summary; /* one line */
     const char *usage;   /* what follows the program's name: "[OPTION...] SANDBOX -- ARGV..." */
     const struct option *options;
-    const struct option_verb *verbs; /* NULL, or ends with a NULL name */
-    const char *const *examples;     /* NULL, or pairs: command, what it does; NULL-ended */
-    const char *const *environment;  /* NULL, or pairs: name, meaning; NULL-ended */
+    const struct option_verb *verbs;   /* NULL, or ends with a NULL name */
+    const char *const *examples;       /* NULL, or pairs: command, what it does; NULL-ended */
+    const char *const *environment;    /* NULL, or pairs: name, meaning; NULL-ended */
+    const char *settings_file;         /* NULL, or where the settings below are read from */
+    const struct config_key *settings; /* NULL, or a table of common/config.h */
 };
 
 /* Fills `values`. --help is always known and sets *ret_help. Stops at the first word that is not

@@ -1,6 +1,7 @@
 /* Shows an option table to people: --help for a terminal of 80 columns, and the manual page as
  * scdoc(5) source, which the build turns into roff. main() and the verbs hand in the page that
  * common/options.c parsed with; everything goes to the caller's FILE. */
+#include "common/config.h"
 #include "common/options-internal.h"
 
 #include <string.h>
@@ -55,6 +56,11 @@ static void print_row(FILE *out, const char *left, const char *help)
     print_wrapped(out, help, HELP_COLUMN, HELP_COLUMN);
 }
 
+static const char *default_of(const struct config_key *key)
+{
+    return key->fallback ? key->fallback : "\"\"";
+}
+
 static const char *value_name(const struct option *option)
 {
     return option->argument ? option->argument : "VALUE";
@@ -98,6 +104,13 @@ void options_help(const struct option_page *page, FILE *out)
     for (const struct option *row = page->options; row && row->name; row++)
         print_option(out, page, row);
     print_option(out, page, &options_help_row);
+    if (page->settings)
+        (void)fprintf(out, "\nSettings (%s, then its .d/*.yaml):\n", page->settings_file);
+    for (const struct config_key *key = page->settings; key && key->name; key++) {
+        char left[128];
+        (void)snprintf(left, sizeof(left), "  %s: %s", key->name, default_of(key));
+        print_row(out, left, key->help);
+    }
     if (page->environment)
         (void)fputs("\nEnvironment:\n", out);
     for (const char *const *pair = page->environment; pair && pair[0]; pair += 2) {
@@ -210,6 +223,19 @@ void options_man(const struct option_page *page, FILE *out)
     for (const struct option *row = page->options; row && row->name; row++)
         man_option(out, page, row);
     man_option(out, page, &options_help_row);
+    if (page->settings) {
+        (void)fputs("# SETTINGS\n\nRead from ", out);
+        man_text(out, page->settings_file);
+        (void)fputs(", then from the files in the directory of that name with .d, a flat YAML "
+                    "mapping each. Shown with their defaults.\n\n",
+                    out);
+    }
+    for (const struct config_key *key = page->settings; key && key->name; key++) {
+        man_marked(out, '*', key->name);
+        (void)fputs(": ", out);
+        man_text(out, default_of(key));
+        man_explanation(out, key->help, "");
+    }
     if (page->environment)
         (void)fputs("# ENVIRONMENT\n\n", out);
     for (const char *const *pair = page->environment; pair && pair[0]; pair += 2) {

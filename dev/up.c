@@ -101,16 +101,19 @@ static void say_next(const struct cluster *cluster)
                  "  sandstorm ls\n"
                  "  sandstorm exec " SANDBOX " -- ps -ef\n"
                  "  echo hello | sandstorm exec " SANDBOX " -- tr a-z A-Z\n"
+                 "  sandstorm exec " SANDBOX " -c 'kill -9 $$'; echo $?\n"
                  "\n"
+                 "Or kill the agent (kill -9 %d) while a command runs: it does not notice.\n"
                  "Logs: %s/*.log\n"
                  "Ctrl-C stops it all and removes the directory.\n",
-                 cluster->dir, cluster->dir);
+                 cluster->dir, (int)proc_pid(service_proc(cluster->sandboxes[0].link)),
+                 cluster->dir);
 }
 
 /* Until a signal comes, or a daemon goes. */
 static int keep_running(struct cluster *cluster, int signals, struct err *err)
 {
-    const struct sandbox_processes *sandbox = &cluster->sandboxes[0];
+    struct sandbox_processes *sandbox = &cluster->sandboxes[0];
     struct service *const services[] = { cluster->orchestrator, sandbox->runner, sandbox->link };
     struct pollfd fds[ELEMENTS(services) + 1];
     for (size_t i = 0; i < ELEMENTS(services); i++)
@@ -121,9 +124,17 @@ static int keep_running(struct cluster *cluster, int signals, struct err *err)
             return err_errno(err, errno, "cannot wait");
         if (fds[ELEMENTS(services)].revents)
             return 0;
-        for (size_t i = 0; i < ELEMENTS(services); i++)
-            if (service_check(services[i], err) < 0)
+        for (size_t i = 0; i < ELEMENTS(services); i++) {
+            if (service_check(services[i], err) == 0)
+                continue;
+            if (services[i] != sandbox->link)
                 return -1;
+            /* Killing it is the thing to try: commands do not notice. */
+            (void)printf("The agent ended; starting it again.\n");
+            if (sandbox_start_link(sandbox, err) < 0)
+                return -1;
+            fds[i].fd = proc_fd(service_proc(services[i]));
+        }
     }
 }
 

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#define SETTINGS_FILE "/etc/sandstorm/orchestrator.yaml"
+
 struct settings {
     char *listen;
     char *state_dir;
@@ -50,8 +52,7 @@ struct arguments {
 };
 
 static const struct option options[] = {
-    { "config", 'c', OPTION_STRING, "FILE",
-      "Settings file, instead of /etc/sandstorm/orchestrator.yaml",
+    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of " SETTINGS_FILE,
       offsetof(struct arguments, config), 0, 0 },
     { "state-dir", 's', OPTION_STRING, "DIR",
       "Where the CA and the identities are, over the settings",
@@ -109,6 +110,8 @@ static const struct option_page page = {
     .verbs = verbs,
     .examples = examples,
     .environment = environment,
+    .settings_file = SETTINGS_FILE,
+    .settings = keys,
 };
 
 /* Everything a verb may need. */
@@ -269,8 +272,7 @@ int main(int argc, char **argv)
     if (r == 0 && done)
         return 0;
     if (r == 0)
-        r = config_load(keys,
-                        arguments.config ? arguments.config : "/etc/sandstorm/orchestrator.yaml",
+        r = config_load(keys, arguments.config ? arguments.config : SETTINGS_FILE,
                         arguments.config != NULL, &settings, &err);
     if (r == 0)
         r = run_verb(verb, &call, &err);

@@ -137,3 +137,27 @@ Test(up, reports_a_daemon_that_dies)
     read_until(fd, "demo-runner ended with status 137", output, sizeof(output));
     assert_nothing_left(dir);
 }
+
+Test(up, starts_the_agent_again_when_it_is_killed)
+{
+    char output[8192], dir[128];
+    CLEANUP_FD int fd = -1;
+    CLEANUP_PROC struct proc *proc = start_up(&fd);
+    struct err err;
+    int status;
+    read_until(fd, "Ctrl-C", output, sizeof(output));
+    find_dir(output, dir, sizeof(dir));
+    const char *said = strstr(output, "kill -9 ");
+    /* The last one: the first is an example of another kind. */
+    for (const char *next = said; next; next = strstr(next + 1, "kill -9 "))
+        said = next;
+    cr_assert_not_null(said);
+    pid_t agent = (pid_t)strtol(said + strlen("kill -9 "), NULL, 10);
+    cr_assert_gt(agent, 1);
+    cr_assert_eq(kill(agent, SIGKILL), 0);
+    read_until(fd, "starting it again", output, sizeof(output));
+    cr_assert_eq(proc_signal(proc, SIGTERM, &err), 0, "%s", err.text);
+    cr_assert_eq(proc_wait(proc, PROC_DEADLINE_US, &status, &err), 0, "%s", err.text);
+    cr_assert_eq(proc_exit_status(status), 0);
+    assert_nothing_left(dir);
+}

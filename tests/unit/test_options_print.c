@@ -1,5 +1,6 @@
 /* That --help and the manual page show every row of a table, fit a terminal, and survive scdoc
  * whatever characters the texts contain. */
+#include "common/config.h"
 #include "common/options.h"
 
 #include <criterion/criterion.h>
@@ -175,4 +176,31 @@ Test(options_print, scdoc_accepts_text_that_begins_like_markup)
         cr_assert_not(strstr(text, "\\(bu"), "became a list: %s", starts[i]);
         cr_assert_eq(count, 6, "\"%s\" got lost in:\n%s", starts[i], text);
     }
+}
+
+Test(options_print, help_lists_the_settings_with_their_defaults)
+{
+    static const struct config_key keys[] = {
+        { "endpoint", NULL, CONFIG_STRING, 0, "localhost:5000", 0, 0, "where it dials" },
+        { "vm_id", NULL, CONFIG_STRING, 8, NULL, 0, 0, "a name" },
+        { 0 },
+    };
+    static const struct option none[] = { { 0 } };
+    const struct option_page with_settings = {
+        .program = "p",
+        .section = 8,
+        .summary = "s",
+        .options = none,
+        .settings_file = "/etc/p.yaml",
+        .settings = keys,
+    };
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    options_help(&with_settings, out);
+    (void)fclose(out);
+    cr_expect_not_null(strstr(text, "/etc/p.yaml"));
+    cr_expect_not_null(strstr(text, "endpoint: localhost:5000"));
+    cr_expect_not_null(strstr(text, "vm_id: \"\""));
+    free(text);
 }
