@@ -131,8 +131,10 @@ static int keep_running(struct cluster *cluster, int signals, struct err *err)
                 return -1;
             /* Killing it is the thing to try: commands do not notice. */
             (void)printf("The agent ended; starting it again.\n");
-            if (sandbox_start_link(sandbox, err) < 0)
+            if (service_kill(sandbox->link, err) < 0 || sandbox_start_link(sandbox, err) < 0)
                 return -1;
+            (void)printf("It is online, as process %d.\n",
+                         (int)proc_pid(service_proc(services[i])));
             fds[i].fd = proc_fd(service_proc(services[i]));
         }
     }

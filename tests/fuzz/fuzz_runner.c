@@ -62,7 +62,7 @@ int __wrap_spawn_process(const struct spawn_request *request, struct spawn_resul
 /* A group or process that is not one of ours would be somebody's. */
 int __wrap_kill(pid_t pid, int number)
 {
-    check(pid < 0 && pid <= -(INT_MAX - (pid_t)PROCESSES_MAX) && number > 0 && number <= 64);
+    check(pid <= -(INT_MAX - (pid_t)PROCESSES_MAX) && number > 0 && number <= 64);
     return 0;
 }
 

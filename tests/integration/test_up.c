@@ -155,7 +155,7 @@ Test(up, starts_the_agent_again_when_it_is_killed)
     pid_t agent = (pid_t)strtol(said + strlen("kill -9 "), NULL, 10);
     cr_assert_gt(agent, 1);
     cr_assert_eq(kill(agent, SIGKILL), 0);
-    read_until(fd, "starting it again", output, sizeof(output));
+    read_until(fd, "It is online", output, sizeof(output));
     cr_assert_eq(proc_signal(proc, SIGTERM, &err), 0, "%s", err.text);
     cr_assert_eq(proc_wait(proc, PROC_DEADLINE_US, &status, &err), 0, "%s", err.text);
     cr_assert_eq(proc_exit_status(status), 0);
