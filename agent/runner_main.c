@@ -8,8 +8,6 @@
 #include <pwd.h>
 #include <stddef.h>
 
-#define SETTINGS_FILE "/etc/sandstorm/runner.yaml"
-
 struct settings {
     char *socket;
     char *link_user;
@@ -29,16 +27,6 @@ static const struct config_key keys[] = {
     { 0 },
 };
 
-struct arguments {
-    const char *config;
-};
-
-static const struct option options[] = {
-    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of " SETTINGS_FILE,
-      offsetof(struct arguments, config), 0, 0 },
-    { 0 },
-};
-
 static const char *const environment[] = {
     "SANDSTORM_RUNNER_SOCKET",
     "the socket on which the link connects",
@@ -54,9 +42,9 @@ static const struct option_page page = {
     .section = 8,
     .summary = "run commands in this VM for the Sandstorm agent",
     .usage = "[OPTION...]",
-    .options = options,
+    .options = program_options,
     .environment = environment,
-    .settings_file = SETTINGS_FILE,
+    .settings_file = "/etc/sandstorm/runner.yaml",
     .settings = keys,
 };
 
@@ -75,8 +63,9 @@ static int find_link_user(const char *name, uid_t *ret, struct err *err)
     return 0;
 }
 
-static int serve(const struct settings *settings, struct err *err)
+static int serve(const void *userdata, struct err *err)
 {
+    const struct settings *settings = userdata;
     struct runner_config config = { .socket = settings->socket };
     struct runner *runner;
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
@@ -91,21 +80,6 @@ static int serve(const struct settings *settings, struct err *err)
 
 int main(int argc, char **argv)
 {
-    struct arguments arguments = { 0 };
     struct settings settings = { 0 };
-    struct err err = { 0 };
-    bool done;
-    int rest;
-    int r = program_parse(&page, argc, argv, &arguments, &done, &rest, &err);
-    if (r == 0 && done)
-        return 0;
-    if (r == 0 && rest < argc)
-        r = err_set(&err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[rest]);
-    if (r == 0)
-        r = config_load(keys, arguments.config ? arguments.config : SETTINGS_FILE,
-                        arguments.config != NULL, &settings, &err);
-    if (r == 0)
-        r = serve(&settings, &err);
-    config_free(keys, &settings);
-    return r < 0 ? program_fail(page.program, &err) : 0;
+    return program_main(&page, argc, argv, &settings, serve);
 }

@@ -2,9 +2,11 @@
  * orchestrator/main.c and cli/main.c. */
 #include "common/program.h"
 
+#include "common/config.h"
 #include "common/log.h"
 #include "common/version.h"
 
+#include <stddef.h>
 #include <string.h>
 
 int program_parse(const struct option_page *page, int argc, char **argv, void *values,
@@ -38,6 +40,37 @@ int program_log(const char *program, const char *level, const char *format, stru
         return -1;
     log_setup(program, parsed_level, parsed_format);
     return 0;
+}
+
+struct arguments {
+    const char *config;
+};
+
+const struct option program_options[] = {
+    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of the one below",
+      offsetof(struct arguments, config), 0, 0 },
+    { 0 },
+};
+
+int program_main(const struct option_page *page, int argc, char **argv, void *settings,
+                 int (*serve)(const void *settings, struct err *err))
+{
+    struct arguments arguments = { 0 };
+    struct err err = { 0 };
+    bool done;
+    int rest;
+    int r = program_parse(page, argc, argv, &arguments, &done, &rest, &err);
+    if (r == 0 && done)
+        return 0;
+    if (r == 0 && rest < argc)
+        r = err_set(&err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[rest]);
+    if (r == 0)
+        r = config_load(page->settings, arguments.config ? arguments.config : page->settings_file,
+                        arguments.config != NULL, settings, &err);
+    if (r == 0)
+        r = serve(settings, &err);
+    config_free(page->settings, settings);
+    return r < 0 ? program_fail(page->program, &err) : 0;
 }
 
 int program_fail(const char *program, const struct err *err)

@@ -10,5 +10,10 @@ int program_parse(const struct option_page *page, int argc, char **argv, void *v
                   bool *ret_done, int *ret_rest, struct err *err) must_use;
 int program_log(const char *program, const char *level, const char *format,
                 struct err *err) must_use;
+/* The whole main() of a daemon that has no verbs: --config, the page's settings into `settings`,
+ * then serve(). The page's options are program_options. */
+extern const struct option program_options[];
+int program_main(const struct option_page *page, int argc, char **argv, void *settings,
+                 int (*serve)(const void *settings, struct err *err));
 /* Says it on stderr as one sentence; the result is for exit(3). */
 int program_fail(const char *program, const struct err *err);
