@@ -3,7 +3,8 @@
 
 BUILD_PACKAGES := build-essential cmake ninja-build pkg-config protobuf-compiler \
 	protobuf-c-compiler libprotobuf-c-dev libprotobuf-dev libgrpc-dev grpc-proto libssl-dev \
-	libsystemd-dev libjansson-dev libyaml-dev libsmartcols-dev uthash-dev scdoc
+	libsystemd-dev libjansson-dev libyaml-dev libsmartcols-dev libwebsockets-dev libsqlite3-dev \
+	uthash-dev scdoc
 TEST_PACKAGES := $(BUILD_PACKAGES) clang libclang-rt-14-dev clang-format clang-tidy cppcheck \
 	libcriterion-dev openssl binutils git
 

@@ -1,8 +1,10 @@
 /* The inside of the link, for agent/link*.c only. */
 #pragma once
 
+#include "agent/enroll.h"
 #include "agent/link.h"
 #include "agent/metrics.h"
+#include "agent/status.h"
 #include "common/backoff.h"
 #include "common/daemon.h"
 #include "common/log.h"
@@ -22,19 +24,51 @@ struct link_diagnosis {
     bool running;
 };
 
-struct link_stream {
-    enum stream_state state;
+/* One connection: a channel of its own, and the Connect stream on it. */
+struct link_connection {
+    struct link *link;
     struct rpc_channel *channel;
     struct rpc_call *call;
+    uint64_t dialled_us;
+};
+
+struct link_stream {
+    enum stream_state state;
+    struct link_connection *current; /* NULL while waiting */
+    /* Dialled with a new certificate while the current one still serves; takes over with its
+     * welcome. */
+    struct link_connection *next;
     struct backoff backoff;
     struct loop_timer *retry, *welcome, *heartbeat;
-    uint64_t retry_after_us; /* asked for by the orchestrator; 0: none */
+    struct loop_timer *takeover; /* from dialling the next connection to its welcome */
+    uint64_t retry_after_us;     /* asked for by the orchestrator; 0: none */
     uint64_t heartbeat_us, heartbeat_sequence;
     uint64_t epoch;
     uint8_t *welcome_frame; /* as it came, for a runner that connects later */
     size_t welcome_size;
     struct link_diagnosis diagnosis;
     char last_error[ERR_TEXT_MAX];
+    int64_t last_error_ms;
+    bool clock_known;
+    int64_t clock_skew_ms; /* ours minus the orchestrator's */
+};
+
+/* Our certificate: getting the first one, and the next before it ends. */
+enum identity_task { TASK_NONE, TASK_ENROLL, TASK_INSTALL, TASK_RENEW_LATE };
+
+struct link_identity {
+    struct loop_timer *timer; /* the next attempt to enrol, or the next renewal */
+    struct backoff backoff;
+    struct worker_job job;
+    enum identity_task task;
+    int result;
+    struct err err;
+    struct rpc_call *call;  /* RenewCertificate, under way */
+    char *certificate, *ca; /* its answer, on the way to disk */
+    int64_t not_after_ms, renew_at_ms;
+    uint64_t renewed_us; /* when a renewal last succeeded, and how long then none is tried */
+    uint64_t rest_us;
+    uint64_t late_us; /* when a renewal over HTTPS was last tried */
 };
 
 /* To the runner. */
@@ -65,6 +99,10 @@ struct link {
     struct worker *worker;
     struct link_config config;
     struct identity identity;
+    char instance[COMMAND_ID_LEN + 1]; /* of this process */
+    uint64_t started_us;
+    struct link_identity own;
+    struct agent_status status;
     struct metrics_sampler metrics;
     struct link_stream stream;
     struct link_runner runner;
@@ -74,6 +112,11 @@ struct link {
 /* link_stream.c */
 int link_stream_init(struct link *link, struct err *err) must_use;
 void link_stream_start(struct link *link);
+/* Dials a second connection, which takes over from the first. */
+void link_stream_hand_over(struct link *link);
+/* Not before this: the next attempt to connect. */
+void link_stream_retry(struct link *link, uint64_t after_us);
+void link_stream_report(struct link *link, const struct err *why);
 /* True when there is nothing to wait for. */
 bool link_stream_stop(struct link *link);
 void link_stream_done(struct link *link);
@@ -86,6 +129,23 @@ void link_stream_pause(struct link *link, bool paused);
 void link_fill_register(struct link *link, Sandstorm__V1__Register *message,
                         Sandstorm__V1__SandboxInfo *info);
 void link_send_heartbeat(struct link *link);
+void link_read_boot_id(char *out, size_t size);
+
+/* link_diagnose.c */
+void link_diagnose(struct link *link, const struct err *why);
+
+/* link_identity.c */
+int link_identity_init(struct link *link, struct err *err) must_use;
+/* Connects when there is an identity, else enrols first. */
+void link_identity_start(struct link *link);
+/* The stream is active: plans the renewal of the certificate that it uses. */
+void link_identity_connected(struct link *link);
+void link_identity_disconnected(struct link *link);
+/* Our certificate has ended, or the orchestrator says so: true when a new one is being asked for;
+ * then link_stream_retry() follows. */
+bool link_identity_renew_late(struct link *link);
+bool link_identity_expired(const struct link *link);
+void link_identity_done(struct link *link);
 
 /* link_runner.c */
 int link_runner_init(struct link *link, struct err *err) must_use;

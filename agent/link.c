@@ -2,39 +2,12 @@
  * agent/link_stream.c talks to the orchestrator, agent/link_runner.c to the runner. */
 #include "agent/link-internal.h"
 
+#include "common/clock.h"
 #include "common/rpc_diagnose.h"
+#include "common/version.h"
 
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-/* Who we are is what our certificate says; a configured id that differs is a mistake to name. */
-static int check_identity(struct link *link, struct err *err)
-{
-    struct rpc_creds creds;
-    int64_t not_after = 0;
-    if (rpc_creds_load(link->config.identity_dir, &creds, err) < 0)
-        return err_wrap(err, "no identity; make one with 'sandstorm-orchestrator issue-agent'");
-    int r = rpc_creds_check(&creds, err);
-    if (r == 0)
-        r = rpc_creds_identity(&creds, &link->identity, &not_after, err);
-    rpc_creds_clear(&creds);
-    if (r < 0)
-        return err_wrap(err, "%s", link->config.identity_dir);
-    if (link->identity.kind != IDENTITY_AGENT)
-        return err_set(err, ERR_INVALID,
-                       "%s holds a %s certificate; the agent needs one made by "
-                       "'sandstorm-orchestrator issue-agent'",
-                       link->config.identity_dir, identity_kind_name(link->identity.kind));
-    const char *wanted = link->config.sandbox_id;
-    if (wanted && *wanted && strcmp(wanted, link->identity.name) != 0)
-        return err_set(err, ERR_INVALID,
-                       "SANDSTORM_SANDBOX_ID is \"%s\" but the certificate in %s is for \"%s\"; "
-                       "correct one of them",
-                       wanted, link->config.identity_dir, link->identity.name);
-    if (not_after < (int64_t)time(NULL))
-        log_warn("our certificate has expired", LF_STR("sandbox", link->identity.name));
-    return 0;
-}
 
 static void maybe_quit(struct link *link)
 {
@@ -52,10 +25,50 @@ static void on_stop(void *userdata, bool hurry)
         maybe_quit(link);
 }
 
+/* What does not change while this process lives. */
+static void init_status(struct link *link)
+{
+    struct agent_status *status = &link->status;
+    status->pid = getpid();
+    link_read_boot_id(status->boot_id, sizeof(status->boot_id));
+    (void)snprintf(status->endpoint, sizeof(status->endpoint), "%s", link->config.endpoint);
+    (void)snprintf(status->agent_version, sizeof(status->agent_version), "%s", SANDSTORM_VERSION);
+}
+
+/* The same for `sandstorm-agent status`. */
+static void write_status(struct link *link, const char *state)
+{
+    struct agent_status *status = &link->status;
+    const struct link_stream *stream = &link->stream;
+    struct err err;
+    if (!link->config.status_file || !*link->config.status_file)
+        return;
+    status->written_unix_ms = wall_ms();
+    if (strcmp(status->state, state) != 0)
+        status->since_unix_ms = status->written_unix_ms;
+    (void)snprintf(status->state, sizeof(status->state), "%s", state);
+    (void)snprintf(status->sandbox_id, sizeof(status->sandbox_id), "%s", link->identity.name);
+    (void)snprintf(status->last_error, sizeof(status->last_error), "%s", stream->last_error);
+    status->last_error_unix_ms = stream->last_error_ms;
+    status->certificate_not_after_unix_ms = link->own.not_after_ms;
+    status->clock_known = stream->clock_known;
+    status->clock_skew_ms = stream->clock_skew_ms;
+    if (status_write(link->config.status_file, status, &err) < 0)
+        log_debug("the status file cannot be written", LF_ERR(&err));
+}
+
 void link_say_status(struct link *link)
 {
     const struct link_stream *stream = &link->stream;
-    if (stream->state == STREAM_ACTIVE && link->runner.in_step)
+    write_status(link, link->stopping                                          ? "stopped"
+                       : link->own.task == TASK_ENROLL                         ? "enrolling"
+                       : stream->state == STREAM_ACTIVE && link->runner.fd < 0 ? "no-runner"
+                       : stream->state == STREAM_ACTIVE                        ? "online"
+                                                                               : "connecting");
+    if (link->own.task == TASK_ENROLL)
+        daemon_status("enrolling at %s: %s", link->config.enroll->endpoint,
+                      *stream->last_error ? stream->last_error : "first attempt");
+    else if (stream->state == STREAM_ACTIVE && link->runner.in_step)
         daemon_status("online as \"%s\" at %s", link->identity.name, link->config.endpoint);
     else if (stream->state == STREAM_ACTIVE)
         daemon_status("connected to %s, waiting for the runner at %s", link->config.endpoint,
@@ -73,17 +86,22 @@ int link_new(const struct link_config *config, struct link **ret, struct err *er
         return err_nomem(err);
     link->config = *config;
     link->runner.fd = -1;
+    link->started_us = monotonic_us();
     metrics_init(&link->metrics, "/proc", "/");
+    struct command_id instance;
     struct endpoint endpoint;
-    if (endpoint_parse(config->endpoint, &endpoint, err) < 0 || check_identity(link, err) < 0 ||
-        loop_new(&link->loop, err) < 0 ||
+    if (endpoint_parse(config->endpoint, &endpoint, err) < 0 ||
+        command_id_new(&instance, err) < 0 || loop_new(&link->loop, err) < 0 ||
         daemon_new(link->loop, on_stop, link, &link->daemon, err) < 0 ||
         rpc_pump_new(link->loop, &link->pump, err) < 0 ||
         worker_new(link->loop, "diagnosis", &link->worker, err) < 0 ||
-        link_stream_init(link, err) < 0 || link_runner_init(link, err) < 0) {
+        link_stream_init(link, err) < 0 || link_runner_init(link, err) < 0 ||
+        link_identity_init(link, err) < 0) {
         link_free(link);
         return -1;
     }
+    (void)memcpy(link->instance, instance.text, sizeof(link->instance));
+    init_status(link);
     *ret = link;
     return 0;
 }
@@ -96,8 +114,10 @@ int link_run(struct link *link, struct err *err)
      * service manager believe that the agent is broken. */
     daemon_ready("connecting to %s", link->config.endpoint);
     link_runner_start(link);
-    link_stream_start(link);
-    return loop_run(link->loop, err);
+    link_identity_start(link);
+    int r = loop_run(link->loop, err);
+    write_status(link, "stopped");
+    return r;
 }
 
 void link_free(struct link *link)
@@ -108,6 +128,7 @@ void link_free(struct link *link)
     worker_free(link->worker);
     link_runner_done(link);
     link_stream_done(link);
+    link_identity_done(link);
     rpc_pump_free(link->pump);
     daemon_free(link->daemon);
     loop_free(link->loop);

@@ -3,7 +3,7 @@
  * Owns no command. Root object; one loop thread, libgrpc's threads, one worker. */
 #pragma once
 
-#include "common/err.h"
+#include "agent/enroll.h"
 
 #include <stdint.h>
 
@@ -18,10 +18,9 @@ struct link;
 
 struct link_config {
     const char *endpoint;
-    const char *identity_dir;
     const char *runner_socket;
-    const char *sandbox_id; /* NULL or what the certificate must say */
-    const char *vm_id;
+    const char *status_file;
+    const struct enroll_config *enroll; /* identity_dir, and how to get one; outlives the link */
 };
 
 int link_new(const struct link_config *config, struct link **ret, struct err *err) must_use;

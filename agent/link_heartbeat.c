@@ -35,7 +35,7 @@ static void read_os(char *out, size_t size)
     (void)snprintf(out, size, "%.*s", (int)strcspn(name, "\"'\n"), name);
 }
 
-static void read_boot_id(char *out, size_t size)
+void link_read_boot_id(char *out, size_t size)
 {
     CLEANUP_FREE char *text = NULL;
     size_t length;
@@ -52,9 +52,9 @@ void link_fill_register(struct link *link, Sandstorm__V1__Register *message,
     (void)snprintf(words.kernel, sizeof(words.kernel), "%s %s", words.uname.sysname,
                    words.uname.release);
     read_os(words.os, sizeof(words.os));
-    read_boot_id(words.boot_id, sizeof(words.boot_id));
+    link_read_boot_id(words.boot_id, sizeof(words.boot_id));
 
-    info->vm_id = (char *)link->config.vm_id;
+    info->vm_id = (char *)(link->config.enroll->vm_id ? link->config.enroll->vm_id : "");
     info->hostname = words.uname.nodename;
     info->kernel = words.kernel;
     info->os = words.os;
@@ -66,6 +66,8 @@ void link_fill_register(struct link *link, Sandstorm__V1__Register *message,
     message->protocol_max = LINK_PROTOCOL;
     message->info = info;
     message->sent_unix_ms = wall_ms();
+    message->link_instance = link->instance;
+    message->link_uptime_ms = (monotonic_us() - link->started_us) / 1000;
 }
 
 void link_send_heartbeat(struct link *link)
@@ -92,6 +94,8 @@ void link_send_heartbeat(struct link *link)
     heartbeat.sent_unix_ms = wall_ms();
     heartbeat.metrics = &metrics;
     heartbeat.runner_connected = link_runner_connected(link);
+    heartbeat.clock_skew_ms = link->stream.clock_skew_ms;
+    heartbeat.certificate_not_after_unix_ms = link->own.not_after_ms;
     Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
     frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_HEARTBEAT;
     frame.heartbeat = &heartbeat;

@@ -5,7 +5,6 @@
 #include "agent/link-internal.h"
 
 #include "common/clock.h"
-#include "common/rpc_diagnose.h"
 #include "common/wire.h"
 
 #include <assert.h>
@@ -24,7 +23,9 @@ static const char *const state_names[STREAM_STATE_COUNT_] = {
 static const bool transitions[STREAM_STATE_COUNT_][STREAM_STATE_COUNT_] = {
     [STREAM_WAITING] = { [STREAM_CONNECTING] = true },
     [STREAM_CONNECTING] = { [STREAM_ACTIVE] = true, [STREAM_WAITING] = true },
-    [STREAM_ACTIVE] = { [STREAM_WAITING] = true },
+    /* To connecting when the orchestrator ends the old stream before it has welcomed the new one.
+     */
+    [STREAM_ACTIVE] = { [STREAM_WAITING] = true, [STREAM_CONNECTING] = true },
 };
 
 static void set_state(struct link *link, enum stream_state state)
@@ -45,54 +46,27 @@ static void set_state(struct link *link, enum stream_state state)
 
 /* Failing and trying again. */
 
-static void report_failure(struct link *link, const struct err *why)
+static void note_error(struct link_stream *stream, const struct err *why)
+{
+    (void)snprintf(stream->last_error, sizeof(stream->last_error), "%s", why->text);
+    stream->last_error_ms = wall_ms();
+}
+
+void link_stream_report(struct link *link, const struct err *why)
 {
     struct link_stream *stream = &link->stream;
     /* The same reason every thirty seconds is one event, not many. */
     if (strcmp(stream->last_error, why->text) != 0)
         log_warn("cannot stay connected to the orchestrator",
                  LF_STR("endpoint", link->config.endpoint), LF_ERR(why));
-    (void)snprintf(stream->last_error, sizeof(stream->last_error), "%s", why->text);
+    note_error(stream, why);
     link_say_status(link);
 }
 
-static void diagnose(struct worker_job *job)
+void link_stream_retry(struct link *link, uint64_t after_us)
 {
-    struct link_diagnosis *diagnosis = CONTAINER_OF(job, struct link_diagnosis, job);
-    diagnosis->result = rpc_diagnose(diagnosis->link->config.endpoint, &diagnosis->creds,
-                                     LINK_DIAGNOSE_MS, &diagnosis->err);
-}
-
-static void diagnosed(struct worker_job *job)
-{
-    struct link_diagnosis *diagnosis = CONTAINER_OF(job, struct link_diagnosis, job);
-    diagnosis->running = false;
-    rpc_creds_clear(&diagnosis->creds);
-    /* Where the probe finds nothing wrong, err still holds what libgrpc said. */
-    if (diagnosis->link->stream.state != STREAM_ACTIVE)
-        report_failure(diagnosis->link, &diagnosis->err);
-}
-
-static void start_diagnosis(struct link *link, const struct err *why)
-{
-    struct link_diagnosis *diagnosis = &link->stream.diagnosis;
-    struct err err;
-    if (diagnosis->running)
-        return;
-    diagnosis->link = link;
-    diagnosis->err = *why;
-    diagnosis->job.work = diagnose;
-    diagnosis->job.done = diagnosed;
-    if (rpc_creds_load(link->config.identity_dir, &diagnosis->creds, &err) < 0) {
-        report_failure(link, &err);
-        return;
-    }
-    if (worker_submit(link->worker, &diagnosis->job, &err) < 0) {
-        rpc_creds_clear(&diagnosis->creds);
-        report_failure(link, why);
-        return;
-    }
-    diagnosis->running = true;
+    if (link->stream.state == STREAM_WAITING && !link->stopping)
+        loop_timer_start(link->stream.retry, after_us);
 }
 
 static void wait_and_retry(struct link *link)
@@ -104,7 +78,16 @@ static void wait_and_retry(struct link *link)
         delay = stream->retry_after_us + random_u64() % (stream->retry_after_us / 10 + 1);
         stream->retry_after_us = 0;
     }
-    loop_timer_start(stream->retry, delay);
+    link_stream_retry(link, delay);
+}
+
+static void connection_free(struct link_connection *connection)
+{
+    if (!connection)
+        return;
+    rpc_call_release(connection->call);
+    rpc_channel_free(connection->channel);
+    free(connection);
 }
 
 static void stream_over(struct link *link, const struct err *why)
@@ -115,34 +98,68 @@ static void stream_over(struct link *link, const struct err *why)
         backoff_disconnected(&stream->backoff, monotonic_us());
     set_state(link, STREAM_WAITING);
     link_runner_stream_lost(link);
-    rpc_call_release(TAKE_PTR(stream->call));
-    rpc_channel_free(TAKE_PTR(stream->channel));
+    link_identity_disconnected(link);
+    connection_free(TAKE_PTR(stream->current));
     if (link->stopping) {
         link_say_status(link);
         return;
     }
-    if (was_active)
+    if (was_active) {
         log_info("stream lost", LF_ERR(why));
-    else if (why->code == ERR_UNAVAILABLE)
-        start_diagnosis(link, why);
-    else
-        report_failure(link, why);
+        note_error(stream, why);
+        link_say_status(link);
+    } else if (why->code == ERR_UNAVAILABLE) {
+        link_diagnose(link, why);
+    } else {
+        link_stream_report(link, why);
+    }
+    /* Revoked, replaced or expired: the front says which, in words, or gives a new certificate. */
+    if (why->code == ERR_UNAUTHENTICATED && link_identity_renew_late(link))
+        return;
     wait_and_retry(link);
 }
 
 /* What comes down. */
 
-static void on_welcome(struct link *link, const uint8_t *frame, size_t size,
-                       const Sandstorm__V1__Welcome *welcome)
+/* The new connection has its welcome: the old one has done its work. What it had not carried yet is
+ * still with the runner, who is asked again. */
+static void promote(struct link *link)
 {
     struct link_stream *stream = &link->stream;
-    if (stream->state != STREAM_CONNECTING)
+    connection_free(stream->current);
+    stream->current = TAKE_PTR(stream->next);
+    loop_timer_stop(stream->takeover);
+    link_runner_stream_lost(link);
+}
+
+/* Half of the way there and back is the best guess for when the orchestrator read its clock. */
+static void measure_clock(struct link *link, const struct link_connection *connection,
+                          int64_t server_ms)
+{
+    int64_t way_ms = (int64_t)((monotonic_us() - connection->dialled_us) / 2000);
+    int64_t skew;
+    if (__builtin_sub_overflow(wall_ms() - way_ms, server_ms, &skew))
+        return;
+    link->stream.clock_known = true;
+    link->stream.clock_skew_ms = skew;
+}
+
+static void on_welcome(struct link_connection *connection, const uint8_t *frame, size_t size,
+                       const Sandstorm__V1__Welcome *welcome)
+{
+    struct link *link = connection->link;
+    struct link_stream *stream = &link->stream;
+    bool next = connection == stream->next;
+    if (!next && stream->state != STREAM_CONNECTING)
         return;
     uint8_t *copy = malloc(size);
     if (!copy) {
-        rpc_call_cancel(stream->call);
+        rpc_call_cancel(connection->call);
         return;
     }
+    measure_clock(link, connection, welcome->server_unix_ms);
+    if (next)
+        promote(link);
     (void)memcpy(copy, frame, size);
     free(stream->welcome_frame);
     stream->welcome_frame = copy;
@@ -154,12 +171,14 @@ static void on_welcome(struct link *link, const uint8_t *frame, size_t size,
             MIN(MAX(welcome->heartbeat_interval_ms, LINK_HEARTBEAT_MIN_US / 1000),
                 LINK_HEARTBEAT_MAX_US / 1000) *
             1000;
-    set_state(link, STREAM_ACTIVE);
+    if (stream->state != STREAM_ACTIVE)
+        set_state(link, STREAM_ACTIVE);
     backoff_connected(&stream->backoff, monotonic_us());
     log_info("connected", LF_STR("endpoint", link->config.endpoint),
              LF_STR("sandbox", welcome->sandbox_id), LF_UINT("epoch", welcome->epoch),
              LF_STR("orchestrator_version", welcome->orchestrator_version),
-             LF_INT("orchestrator_clock_ahead_ms", clock_skew_ms(welcome->server_unix_ms)));
+             LF_INT("clock_ahead_ms", stream->clock_skew_ms));
+    link_identity_connected(link);
     link_send_heartbeat(link);
     loop_timer_start(stream->heartbeat, stream->heartbeat_us);
     link_runner_stream_active(link);
@@ -186,14 +205,17 @@ static void on_goodbye(struct link *link, const Sandstorm__V1__Goodbye *goodbye)
     link->stream.retry_after_us = MIN(goodbye->retry_after_ms, LINK_HEARTBEAT_MAX_US / 1000) * 1000;
 }
 
-static int on_frame(struct link *link, const uint8_t *frame, size_t size, struct err *err)
+static int on_frame(struct link_connection *connection, const uint8_t *frame, size_t size,
+                    struct err *err)
 {
+    struct link *link = connection->link;
     const uint8_t *position = frame;
     struct wire_field kind = { 0 };
     if (wire_next(&position, frame + size, &kind, err) < 0)
         return -1;
     if (kind.number == SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_ORDER) {
-        link_runner_send(link, frame, size);
+        if (connection == link->stream.current)
+            link_runner_send(link, frame, size);
         return 0;
     }
     CLEANUP_WIRE ProtobufCMessage *message = NULL;
@@ -203,13 +225,14 @@ static int on_frame(struct link *link, const uint8_t *frame, size_t size, struct
         (const Sandstorm__V1__OrchestratorFrame *)message;
     switch (known->kind_case) {
     case SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_WELCOME:
-        on_welcome(link, frame, size, known->welcome);
+        on_welcome(connection, frame, size, known->welcome);
         break;
     case SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_SETTINGS:
         on_settings(link, known->settings);
         break;
     case SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_GOODBYE:
-        on_goodbye(link, known->goodbye);
+        if (connection == link->stream.current)
+            on_goodbye(link, known->goodbye);
         break;
     default:
         break; /* from a newer orchestrator */
@@ -219,16 +242,16 @@ static int on_frame(struct link *link, const uint8_t *frame, size_t size, struct
 
 static void on_message(void *owner, const uint8_t *data, size_t size)
 {
-    struct link *link = owner;
+    struct link_connection *connection = owner;
     struct err err;
     struct wire_field field;
     const uint8_t *position = data, *end = data + size;
     int r = wire_scan(&sandstorm__v1__connect_response__descriptor, data, size, &err);
     while (r == 0 && (r = wire_next(&position, end, &field, &err)) > 0)
-        r = field.number == 1 ? on_frame(link, field.data, field.size, &err) : 0;
+        r = field.number == 1 ? on_frame(connection, field.data, field.size, &err) : 0;
     if (r < 0) {
         log_error("the orchestrator broke the protocol", LF_ERR(&err));
-        rpc_call_cancel(link->stream.call);
+        rpc_call_cancel(connection->call);
     }
 }
 
@@ -239,15 +262,40 @@ static void on_half_closed(void *owner)
 
 static void on_writable(void *owner)
 {
-    link_runner_resume(owner);
+    const struct link_connection *connection = owner;
+    if (connection == connection->link->stream.current)
+        link_runner_resume(connection->link);
+}
+
+/* The one that was to take over is gone; the one that serves goes on. */
+static void next_over(struct link *link, const struct err *why)
+{
+    connection_free(TAKE_PTR(link->stream.next));
+    loop_timer_stop(link->stream.takeover);
+    log_info("the new stream did not come about; the old one goes on", LF_ERR(why));
+    link_identity_connected(link);
 }
 
 static void on_closed(void *owner, const struct err *status)
 {
+    struct link_connection *connection = owner;
+    struct link *link = connection->link;
+    struct link_stream *stream = &link->stream;
     struct err err = *status;
     if (err.code == ERR_NONE)
         (void)err_set(&err, ERR_UNAVAILABLE, "the orchestrator closed the stream");
-    stream_over(owner, &err);
+    if (connection == stream->next) {
+        next_over(link, &err);
+    } else if (stream->next && stream->state == STREAM_ACTIVE && !link->stopping) {
+        /* The orchestrator was quicker than its welcome. */
+        promote(link);
+        set_state(link, STREAM_CONNECTING);
+        loop_timer_start(stream->welcome, LINK_WELCOME_US);
+    } else {
+        connection_free(TAKE_PTR(stream->next));
+        loop_timer_stop(stream->takeover);
+        stream_over(link, &err);
+    }
 }
 
 static const struct rpc_call_handler handler = {
@@ -269,34 +317,35 @@ void link_stream_carry(struct link *link, const struct iovec *frames, unsigned c
         parts[2 * i + 1] = frames[i];
     }
     struct err err;
-    if (!link->stream.call || rpc_call_send_parts(link->stream.call, parts, 2 * count, &err) == 0)
+    const struct link_connection *connection = link->stream.current;
+    if (!connection || rpc_call_send_parts(connection->call, parts, 2 * count, &err) == 0)
         return;
     /* The orchestrator does not take what it has given credit for. Start over: no byte is lost, the
      * runner still has everything that was not acknowledged. */
     log_warn("cannot send to the orchestrator", LF_ERR(&err));
-    rpc_call_cancel(link->stream.call);
+    rpc_call_cancel(connection->call);
 }
 
 bool link_stream_writable(const struct link *link)
 {
-    return link->stream.call && rpc_call_writable(link->stream.call);
+    return link->stream.current && rpc_call_writable(link->stream.current->call);
 }
 
 void link_stream_pause(struct link *link, bool paused)
 {
-    if (!link->stream.call)
+    if (!link->stream.current)
         return;
     if (paused)
-        rpc_call_pause(link->stream.call);
+        rpc_call_pause(link->stream.current->call);
     else
-        rpc_call_resume(link->stream.call);
+        rpc_call_resume(link->stream.current->call);
 }
 
-static int send_register(struct link *link, struct err *err)
+static int send_register(const struct link_connection *connection, struct err *err)
 {
     Sandstorm__V1__Register message = SANDSTORM__V1__REGISTER__INIT;
     Sandstorm__V1__SandboxInfo info = SANDSTORM__V1__SANDBOX_INFO__INIT;
-    link_fill_register(link, &message, &info);
+    link_fill_register(connection->link, &message, &info);
     Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
     frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_REGISTER;
     frame.register_ = &message;
@@ -304,25 +353,34 @@ static int send_register(struct link *link, struct err *err)
     Sandstorm__V1__ConnectRequest request = SANDSTORM__V1__CONNECT_REQUEST__INIT;
     request.n_frames = 1;
     request.frames = frames;
-    return rpc_call_send(link->stream.call, &request.base, err);
+    return rpc_call_send(connection->call, &request.base, err);
 }
 
 /* A new channel each time: it takes the certificate that is on disk now, and libgrpc's own backoff
  * has no say. */
-static int dial(struct link *link, struct err *err)
+static int dial(struct link *link, struct link_connection **ret, struct err *err)
 {
-    struct link_stream *stream = &link->stream;
     struct rpc_creds creds;
-    if (rpc_creds_load(link->config.identity_dir, &creds, err) < 0)
+    struct link_connection *connection = calloc(1, sizeof(*connection));
+    if (!connection)
+        return err_nomem(err);
+    connection->link = link;
+    connection->dialled_us = monotonic_us();
+    int r = rpc_creds_load(link->config.enroll->identity_dir, &creds, err);
+    if (r == 0) {
+        r = rpc_channel_new(link->pump, link->config.endpoint, &creds, &connection->channel, err);
+        rpc_creds_clear(&creds);
+    }
+    if (r == 0)
+        r = rpc_channel_call(connection->channel, CONNECT_METHOD, RPC_NO_DEADLINE, &handler,
+                             connection, &connection->call, err);
+    if (r == 0)
+        r = send_register(connection, err);
+    if (r < 0) {
+        connection_free(connection);
         return -1;
-    int r = rpc_channel_new(link->pump, link->config.endpoint, &creds, &stream->channel, err);
-    rpc_creds_clear(&creds);
-    if (r < 0)
-        return -1;
-    if (rpc_channel_call(stream->channel, CONNECT_METHOD, RPC_NO_DEADLINE, &handler, link,
-                         &stream->call, err) < 0 ||
-        send_register(link, err) < 0)
-        return -1;
+    }
+    *ret = connection;
     return 0;
 }
 
@@ -330,16 +388,36 @@ static void connect_stream(void *userdata)
 {
     struct link *link = userdata;
     struct err err;
+    if (link_identity_expired(link) && link_identity_renew_late(link))
+        return;
     set_state(link, STREAM_CONNECTING);
     loop_timer_start(link->stream.welcome, LINK_WELCOME_US);
-    if (dial(link, &err) < 0)
+    if (dial(link, &link->stream.current, &err) < 0)
         stream_over(link, &err);
+}
+
+void link_stream_hand_over(struct link *link)
+{
+    struct err err;
+    if (link->stream.state != STREAM_ACTIVE || link->stream.next)
+        return;
+    if (dial(link, &link->stream.next, &err) < 0)
+        next_over(link, &err);
+    else
+        loop_timer_start(link->stream.takeover, LINK_WELCOME_US);
 }
 
 static void on_no_welcome(void *userdata)
 {
     struct link *link = userdata;
-    rpc_call_cancel(link->stream.call);
+    rpc_call_cancel(link->stream.current->call);
+}
+
+static void on_no_takeover(void *userdata)
+{
+    const struct link *link = userdata;
+    if (link->stream.next)
+        rpc_call_cancel(link->stream.next->call);
 }
 
 static void on_heartbeat(void *userdata)
@@ -361,6 +439,7 @@ int link_stream_init(struct link *link, struct err *err)
     backoff_init(&stream->backoff);
     if (loop_timer_new(link->loop, connect_stream, link, &stream->retry, err) < 0 ||
         loop_timer_new(link->loop, on_no_welcome, link, &stream->welcome, err) < 0 ||
+        loop_timer_new(link->loop, on_no_takeover, link, &stream->takeover, err) < 0 ||
         loop_timer_new(link->loop, on_heartbeat, link, &stream->heartbeat, err) < 0)
         return -1;
     return 0;
@@ -374,19 +453,20 @@ void link_stream_start(struct link *link)
 bool link_stream_stop(struct link *link)
 {
     loop_timer_stop(link->stream.retry);
-    if (!link->stream.call)
+    if (!link->stream.current)
         return true;
-    rpc_call_cancel(link->stream.call);
+    rpc_call_cancel(link->stream.current->call);
     return false;
 }
 
 void link_stream_done(struct link *link)
 {
     struct link_stream *stream = &link->stream;
-    rpc_call_release(stream->call);
-    rpc_channel_free(stream->channel);
+    connection_free(stream->current);
+    connection_free(stream->next);
     loop_timer_free(stream->retry);
     loop_timer_free(stream->welcome);
     loop_timer_free(stream->heartbeat);
+    loop_timer_free(stream->takeover);
     free(stream->welcome_frame);
 }

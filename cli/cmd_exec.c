@@ -259,4 +259,4 @@ static int run(int argc, char **argv)
     return run_exec(&arguments, exec_options);
 }
 
-const struct cli_verb cli_exec = { "exec", &page, run };
+const struct cli_verb cli_exec = { .name = "exec", .page = &page, .run = run };

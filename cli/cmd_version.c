@@ -5,29 +5,28 @@
 
 static const struct option options[] = { { 0 } };
 
+static const char *const examples[] = {
+    "sandstorm version",
+    "The version of this client; the orchestrator and each agent have their own",
+    NULL,
+};
+
 static const struct option_page page = {
     .program = "sandstorm version",
     .section = 1,
     .summary = "print the version of this client",
     .usage = "",
     .options = options,
+    .examples = examples,
 };
 
-static int run(int argc, char **argv)
+static int act(const void *values, char **words, struct sandstorm_error *error)
 {
-    struct err err;
-    bool help;
-    int rest;
-    int unused = 0;
-    if (options_parse(&page, argc, argv, &unused, &help, &rest, &err) < 0) {
-        cli_complain(err.text);
-        return err_exit_code(err.code);
-    }
-    if (help)
-        options_help(&page, stdout);
-    else
-        (void)printf("sandstorm %s\n", SANDSTORM_VERSION);
+    (void)values;
+    (void)words;
+    (void)error;
+    (void)printf("sandstorm %s\n", SANDSTORM_VERSION);
     return 0;
 }
 
-const struct cli_verb cli_version = { "version", &page, run };
+const struct cli_verb cli_version = { .name = "version", .page = &page, .act = act };

@@ -8,6 +8,7 @@
 
 #define CLIENT_DEADLINE_US 20000000u /* of a unary call */
 #define CLIENT_DIAGNOSE_MS 5000
+#define CLIENT_RENEW_US    5000000u
 
 struct sandstorm_client {
     struct loop *loop;
@@ -22,9 +23,43 @@ int client_error(const struct err *err, struct sandstorm_error *ret);
 /* What a failed call means for a person: a connection that cannot be made is walked step by step.
  */
 void client_explain(struct sandstorm_client *client, struct err *err);
-int client_unary(struct sandstorm_client *client, const char *method,
-                 const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
-                 ProtobufCMessage **ret, struct err *err) must_use;
+
+struct client_method {
+    const char *path;
+    const ProtobufCMessageDescriptor *answer;
+    uint64_t deadline_us; /* or RPC_NO_DEADLINE */
+};
+/* 0 to go on, 1 when this was enough, -1 and err. May take the message. */
+typedef int (*client_message_fn)(void *owner, ProtobufCMessage **message, struct err *err);
+/* One request, and `each` for every answer until the end. */
+int client_stream(struct sandstorm_client *client, const struct client_method *method,
+                  const ProtobufCMessage *request, client_message_fn each, void *owner,
+                  struct err *err) must_use;
+/* The same for exactly one answer. */
+int client_call(struct sandstorm_client *client, const struct client_method *method,
+                const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *err) must_use;
+/* And with the usual deadline, and an explanation when it fails. */
+int client_unary(struct sandstorm_client *client, const char *path, const ProtobufCMessage *request,
+                 const ProtobufCMessageDescriptor *type, ProtobufCMessage **ret,
+                 struct err *err) must_use;
+
+/* labels.c: between a set as text and the messages of the wire. */
+struct client_labels {
+    Sandstorm__V1__Label *items;
+    Sandstorm__V1__Label **pointers;
+    size_t count;
+};
+int client_labels_pack(const char *labels, struct client_labels *ret, struct err *err) must_use;
+void client_labels_done(struct client_labels *labels);
+#define CLEANUP_LABELS CLEANUP(client_labels_done)
+/* Never NULL on success. */
+int client_labels_text(Sandstorm__V1__Label *const *labels, size_t count, char **ret,
+                       struct err *err) must_use;
+
+/* renew.c: a new certificate for the one that the client was made with; PEM texts, to be freed.
+ * Does not wait long: the old one is still good. */
+int client_renew(struct sandstorm_client *client, const char *csr_pem, char **ret_certificate,
+                 char **ret_ca, struct err *err) must_use;
 
 /* exec_open.c */
 int client_send_open(struct rpc_call *call, const struct sandstorm_exec_options *options,

@@ -1,11 +1,12 @@
-/* The client's root object and its unary calls. Turns its own loop while it waits, so that callers
- * need none. next: client/exec.c for commands, common/rpc_channel.c for the wire. */
+/* The client's root object and its calls with one request and one or many answers. Turns its own
+ * loop while it waits, so that callers need none. next: client/exec.c for commands,
+ * client/sandbox.c, client/admin.c and client/audit.c for the rest, common/rpc_channel.c for the
+ * wire. */
 #include "client/client-internal.h"
 
 #include "common/rpc_diagnose.h"
 #include "common/wire.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* The public codes are the internal ones; a table would only repeat them. */
@@ -85,130 +86,95 @@ void client_explain(struct sandstorm_client *client, struct err *err)
         *err = reason;
 }
 
-/* Unary calls. */
+/* Calls with one request. */
 
-struct unary {
+struct answers {
     struct rpc_call *call;
-    const ProtobufCMessageDescriptor *type;
-    ProtobufCMessage *answer;
+    const struct client_method *method;
+    client_message_fn each;
+    void *owner;
     struct err err;
-    bool done;
+    bool done, enough;
 };
 
-static void unary_message(void *owner, const uint8_t *data, size_t size)
+static void answers_message(void *owner, const uint8_t *data, size_t size)
 {
-    struct unary *unary = owner;
-    if (unary->answer)
+    struct answers *answers = owner;
+    CLEANUP_WIRE ProtobufCMessage *message = NULL;
+    if (answers->enough || answers->err.code != ERR_NONE)
         return;
-    if (wire_unpack(unary->type, data, size, &unary->answer, &unary->err) < 0)
-        rpc_call_cancel(unary->call);
+    int r = wire_unpack(answers->method->answer, data, size, &message, &answers->err);
+    if (r == 0)
+        r = answers->each(answers->owner, &message, &answers->err);
+    answers->enough = r > 0;
+    if (r != 0)
+        rpc_call_cancel(answers->call);
 }
 
-static void unary_closed(void *owner, const struct err *status)
+static void answers_closed(void *owner, const struct err *status)
 {
-    struct unary *unary = owner;
-    unary->done = true;
-    if (unary->err.code == ERR_NONE)
-        unary->err = *status;
+    struct answers *answers = owner;
+    answers->done = true;
+    /* A cancellation of our own is not news. */
+    if (!answers->enough && answers->err.code == ERR_NONE)
+        answers->err = *status;
 }
 
-static const struct rpc_call_handler unary_handler = {
-    .message = unary_message,
-    .closed = unary_closed,
+static const struct rpc_call_handler answers_handler = {
+    .message = answers_message,
+    .closed = answers_closed,
 };
 
-int client_unary(struct sandstorm_client *client, const char *method,
-                 const ProtobufCMessage *request, const ProtobufCMessageDescriptor *type,
-                 ProtobufCMessage **ret, struct err *err)
+int client_stream(struct sandstorm_client *client, const struct client_method *method,
+                  const ProtobufCMessage *request, client_message_fn each, void *owner,
+                  struct err *err)
 {
-    struct unary unary = { .type = type };
-    if (rpc_channel_call(client->channel, method, CLIENT_DEADLINE_US, &unary_handler, &unary,
-                         &unary.call, err) < 0)
+    struct answers answers = { .method = method, .each = each, .owner = owner };
+    if (rpc_channel_call(client->channel, method->path, method->deadline_us, &answers_handler,
+                         &answers, &answers.call, err) < 0)
         return -1;
-    int r = rpc_call_send(unary.call, request, err);
-    if (r < 0)
-        rpc_call_cancel(unary.call);
-    rpc_call_finish(unary.call, NULL);
-    while (!unary.done && loop_turn(client->loop, UINT64_MAX, &unary.err) == 0)
+    if (rpc_call_send(answers.call, request, &answers.err) < 0)
+        rpc_call_cancel(answers.call);
+    rpc_call_finish(answers.call, NULL);
+    struct err turning = { 0 };
+    while (!answers.done && loop_turn(client->loop, UINT64_MAX, &turning) == 0)
         ;
-    rpc_call_release(unary.call);
-    if (r == 0 && unary.err.code == ERR_NONE && !unary.answer)
-        (void)err_set(&unary.err, ERR_PROTOCOL, "the orchestrator sent no answer");
-    if (r == 0 && unary.err.code != ERR_NONE) {
-        *err = unary.err;
-        client_explain(client, err);
-        r = -1;
-    }
-    if (r < 0) {
-        wire_free(unary.answer);
+    rpc_call_release(answers.call);
+    if (answers.err.code == ERR_NONE)
+        answers.err = turning;
+    if (answers.err.code == ERR_NONE)
+        return 0;
+    *err = answers.err;
+    return -1;
+}
+
+static int keep_first(void *owner, ProtobufCMessage **message, struct err *err)
+{
+    ProtobufCMessage **answer = owner;
+    if (*answer)
+        return err_set(err, ERR_PROTOCOL, "the orchestrator sent more than one answer");
+    *answer = TAKE_PTR(*message);
+    return 0;
+}
+
+int client_call(struct sandstorm_client *client, const struct client_method *method,
+                const ProtobufCMessage *request, ProtobufCMessage **ret, struct err *err)
+{
+    CLEANUP_WIRE ProtobufCMessage *answer = NULL;
+    if (client_stream(client, method, request, keep_first, &answer, err) < 0)
         return -1;
-    }
-    *ret = unary.answer;
+    if (!answer)
+        return err_set(err, ERR_PROTOCOL, "the orchestrator sent no answer");
+    *ret = TAKE_PTR(answer);
     return 0;
 }
 
-/* Sandboxes. */
-
-static const char *const state_names[] = {
-    [SANDSTORM_STATE_UNKNOWN] = "unknown", [SANDSTORM_STATE_ONLINE] = "online",
-    [SANDSTORM_STATE_SUSPECT] = "suspect", [SANDSTORM_STATE_OFFLINE] = "offline",
-    [SANDSTORM_STATE_EVICTED] = "evicted",
-};
-
-const char *sandstorm_state_name(enum sandstorm_state state)
+int client_unary(struct sandstorm_client *client, const char *path, const ProtobufCMessage *request,
+                 const ProtobufCMessageDescriptor *type, ProtobufCMessage **ret, struct err *err)
 {
-    return (size_t)state < ELEMENTS(state_names) ? state_names[state] : "unknown";
-}
-
-static struct sandstorm_sandbox describe(const Sandstorm__V1__Sandbox *message)
-{
-    static const Sandstorm__V1__SandboxInfo no_info = SANDSTORM__V1__SANDBOX_INFO__INIT;
-    static const Sandstorm__V1__Metrics no_metrics = SANDSTORM__V1__METRICS__INIT;
-    const Sandstorm__V1__SandboxInfo *info = message->info ? message->info : &no_info;
-    const Sandstorm__V1__Metrics *metrics = message->metrics ? message->metrics : &no_metrics;
-    return (struct sandstorm_sandbox){
-        .id = message->id,
-        .vm_id = info->vm_id,
-        .hostname = info->hostname,
-        .kernel = info->kernel,
-        .os = info->os,
-        .arch = info->arch,
-        .agent_version = info->agent_version,
-        .state = (enum sandstorm_state)message->state,
-        .runner_connected = message->runner_connected,
-        .connected_unix_ms = message->connected_unix_ms,
-        .last_seen_unix_ms = message->last_seen_unix_ms,
-        .cpus = metrics->cpus,
-        .cpu_basis_points = metrics->cpu_basis_points,
-        .processes = metrics->processes,
-        .commands_running = metrics->commands_running,
-        .memory_total_bytes = metrics->memory_total_bytes,
-        .memory_available_bytes = metrics->memory_available_bytes,
-        .disk_total_bytes = metrics->disk_total_bytes,
-        .disk_free_bytes = metrics->disk_free_bytes,
-    };
-}
-
-int sandstorm_list(struct sandstorm_client *client,
-                   void (*each)(void *userdata, const struct sandstorm_sandbox *sandbox),
-                   void *userdata, struct sandstorm_error *error)
-{
-    struct err err = { 0 };
-    char token[SANDBOX_ID_MAX + 1] = "";
-    do {
-        CLEANUP_WIRE ProtobufCMessage *message = NULL;
-        Sandstorm__V1__ListSandboxesRequest request = SANDSTORM__V1__LIST_SANDBOXES_REQUEST__INIT;
-        request.page_token = token;
-        if (client_unary(client, "/sandstorm.v1.SandboxService/ListSandboxes", &request.base,
-                         &sandstorm__v1__list_sandboxes_response__descriptor, &message, &err) < 0)
-            return client_error(&err, error);
-        const Sandstorm__V1__ListSandboxesResponse *page =
-            (const Sandstorm__V1__ListSandboxesResponse *)message;
-        for (size_t i = 0; i < page->n_sandboxes; i++) {
-            const struct sandstorm_sandbox sandbox = describe(page->sandboxes[i]);
-            each(userdata, &sandbox);
-        }
-        (void)snprintf(token, sizeof(token), "%s", page->next_page_token);
-    } while (*token);
-    return 0;
+    const struct client_method method = { path, type, CLIENT_DEADLINE_US };
+    if (client_call(client, &method, request, ret, err) == 0)
+        return 0;
+    client_explain(client, err);
+    return -1;
 }

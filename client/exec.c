@@ -338,7 +338,11 @@ int sandstorm_exec_wait(struct sandstorm_exec *exec, struct sandstorm_outcome *r
         (void)err_set(&err, ERR_PROTOCOL, "the orchestrator ended the stream without a result");
     client_explain(exec->client, &err);
     if (exec->accepted)
-        (void)err_wrap(&err, "the result of command %s is unknown", exec->id);
+        (void)err_wrap(
+            &err,
+            "the result of command %s is unknown; the same call with this id attaches to "
+            "it again",
+            exec->id);
     return client_error(&err, error);
 }
 

@@ -1,6 +1,7 @@
-/* The Sandstorm client library: list sandboxes and run commands in them through an orchestrator.
- * Self-contained; link with libsandstorm. A client and everything made from it belong to one
- * thread. Functions return 0, or -1 and fill the error, which may be NULL. */
+/* The Sandstorm client library: list sandboxes and run commands in them through an orchestrator,
+ * and say who may do so. Self-contained; link with libsandstorm. A client and everything made from
+ * it belong to one thread. Functions return 0, or -1 and fill the error, which may be NULL. What is
+ * handed to a callback, texts and all, lives as long as the callback. */
 #pragma once
 
 #include <stdbool.h>
@@ -58,23 +59,151 @@ enum sandstorm_state {
     SANDSTORM_STATE_SUSPECT,
     SANDSTORM_STATE_OFFLINE,
     SANDSTORM_STATE_EVICTED,
+    SANDSTORM_STATE_REVOKED,
 };
 const char *sandstorm_state_name(enum sandstorm_state state);
 
-/* Texts live as long as the callback. Metrics are zero until the first heartbeat. */
+/* Something about a sandbox that its operator should know. */
+struct sandstorm_event {
+    int64_t time_unix_ms;
+    const char *kind, *detail; /* "duplicate_link", ... */
+};
+
+/* Metrics are zero until the first heartbeat, times until the thing has happened. */
 struct sandstorm_sandbox {
     const char *id, *vm_id, *hostname, *kernel, *os, *arch, *agent_version;
+    const char *labels; /* "env=ci,role=web" */
     enum sandstorm_state state;
     bool runner_connected;
     int64_t connected_unix_ms, last_seen_unix_ms;
+    int64_t enrolled_unix_ms, revoked_unix_ms, certificate_not_after_unix_ms;
+    int64_t clock_skew_ms; /* how far its clock is ahead of the orchestrator's */
     uint32_t cpus, cpu_basis_points, processes, commands_running;
     uint64_t memory_total_bytes, memory_available_bytes, disk_total_bytes, disk_free_bytes;
+    const struct sandstorm_event *events; /* oldest first; sandstorm_sandbox_get() only */
+    size_t event_count;
 };
 
+typedef void (*sandstorm_sandbox_fn)(void *userdata, const struct sandstorm_sandbox *sandbox);
 /* Calls `each` for every sandbox, in order of id. */
-int sandstorm_list(struct sandstorm_client *client,
-                   void (*each)(void *userdata, const struct sandstorm_sandbox *sandbox),
-                   void *userdata, struct sandstorm_error *error);
+int sandstorm_list(struct sandstorm_client *client, sandstorm_sandbox_fn each, void *userdata,
+                   struct sandstorm_error *error);
+int sandstorm_sandbox_get(struct sandstorm_client *client, const char *id, sandstorm_sandbox_fn one,
+                          void *userdata, struct sandstorm_error *error);
+/* Its stream ends and its certificates do not count any more. `one` may be NULL. */
+int sandstorm_sandbox_revoke(struct sandstorm_client *client, const char *id,
+                             sandstorm_sandbox_fn one, void *userdata,
+                             struct sandstorm_error *error);
+
+/* Join tokens. */
+
+struct sandstorm_token {
+    const char *id;               /* not secret */
+    const char *sandbox, *prefix; /* what it is bound to; both "": any free id */
+    const char *labels, *created_by;
+    uint32_t uses, uses_max;
+    int64_t created_unix_ms, expires_unix_ms, revoked_unix_ms;
+    const char *secret, *ca_fingerprint; /* sandstorm_token_create() only, and only once */
+};
+
+struct sandstorm_token_options {
+    const char *sandbox, *prefix; /* NULL, or one of the two */
+    const char *labels;           /* NULL, or "env=ci,role=web" */
+    uint32_t uses_max;            /* 0: once */
+    uint64_t ttl_ms;              /* 0: 15 minutes */
+};
+
+typedef void (*sandstorm_token_fn)(void *userdata, const struct sandstorm_token *token);
+int sandstorm_token_create(struct sandstorm_client *client,
+                           const struct sandstorm_token_options *options, sandstorm_token_fn one,
+                           void *userdata, struct sandstorm_error *error);
+int sandstorm_token_list(struct sandstorm_client *client, sandstorm_token_fn each, void *userdata,
+                         struct sandstorm_error *error);
+int sandstorm_token_revoke(struct sandstorm_client *client, const char *id, sandstorm_token_fn one,
+                           void *userdata, struct sandstorm_error *error);
+
+/* People and programs that may call the orchestrator; the one that a client is made for, too. */
+
+enum sandstorm_role {
+    SANDSTORM_ROLE_UNKNOWN = 0,
+    SANDSTORM_ROLE_VIEWER,
+    SANDSTORM_ROLE_OPERATOR,
+    SANDSTORM_ROLE_ADMIN,
+};
+const char *sandstorm_role_name(enum sandstorm_role role);
+int sandstorm_role_parse(const char *text, enum sandstorm_role *ret, struct sandstorm_error *error);
+
+struct sandstorm_user {
+    const char *name, *scope, *created_by; /* scope as labels; "": all sandboxes */
+    enum sandstorm_role role;
+    int64_t created_unix_ms, last_login_unix_ms, revoked_unix_ms, login_expires_unix_ms;
+    const char *login_key, *ca_fingerprint; /* sandstorm_user_create() only, and only once */
+};
+
+struct sandstorm_user_options {
+    const char *name, *scope; /* scope: NULL, or labels */
+    enum sandstorm_role role;
+    uint64_t ttl_ms; /* of the login key; 0: 12 hours */
+};
+
+typedef void (*sandstorm_user_fn)(void *userdata, const struct sandstorm_user *user);
+int sandstorm_user_create(struct sandstorm_client *client,
+                          const struct sandstorm_user_options *options, sandstorm_user_fn one,
+                          void *userdata, struct sandstorm_error *error);
+int sandstorm_user_list(struct sandstorm_client *client, sandstorm_user_fn each, void *userdata,
+                        struct sandstorm_error *error);
+int sandstorm_user_revoke(struct sandstorm_client *client, const char *name, sandstorm_user_fn one,
+                          void *userdata, struct sandstorm_error *error);
+
+struct sandstorm_self {
+    const char *uri, *scope;
+    enum sandstorm_role role;
+    int64_t not_after_unix_ms; /* of the certificate */
+};
+int sandstorm_whoami(struct sandstorm_client *client,
+                     void (*one)(void *userdata, const struct sandstorm_self *self), void *userdata,
+                     struct sandstorm_error *error);
+
+/* The audit. Every row carries a hash over itself and the row before; the library checks them. */
+
+#define SANDSTORM_HASH_LEN 32
+
+struct sandstorm_audit_row {
+    uint64_t seq;
+    int64_t time_unix_ms;
+    const char *actor, *action, *target, *detail;
+    bool allowed;
+    const uint8_t *hash;
+};
+
+enum sandstorm_audit_fault {
+    SANDSTORM_AUDIT_WHOLE = 0,
+    SANDSTORM_AUDIT_CHANGED,   /* row `first` does not match its hash or the row before it */
+    SANDSTORM_AUDIT_MISSING,   /* rows `first` to `last` are not there */
+    SANDSTORM_AUDIT_UNORDERED, /* row `first` came after row `last` */
+    SANDSTORM_AUDIT_CUT,       /* rows `first` to `last`, at the end, are not there */
+    SANDSTORM_AUDIT_NO_HEAD,   /* the orchestrator has no note of where the audit ends */
+};
+
+struct sandstorm_audit_report {
+    uint64_t rows, seq; /* how many there were, and the last one */
+    uint8_t hash[SANDSTORM_HASH_LEN];
+    enum sandstorm_audit_fault fault; /* the first one */
+    uint64_t first, last;
+};
+
+struct sandstorm_audit_options {
+    uint64_t after_seq; /* rows after this one */
+    uint32_t last;      /* where after_seq is 0: only so many, the last ones; 0: all */
+    bool follow;        /* and then new ones, for ever */
+    /* false ends it. The report is that of the rows up to and with this one. */
+    bool (*each)(void *userdata, const struct sandstorm_audit_row *row,
+                 const struct sandstorm_audit_report *report);
+    void *userdata;
+};
+/* 0 also when the chain is broken: see the report. */
+int sandstorm_audit(struct sandstorm_client *client, const struct sandstorm_audit_options *options,
+                    struct sandstorm_audit_report *ret, struct sandstorm_error *error);
 
 /* Commands. */
 

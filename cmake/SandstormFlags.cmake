@@ -13,6 +13,9 @@ set(SANDSTORM_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them")
 
 add_library(sandstorm_generated INTERFACE)
 target_compile_definitions(sandstorm_generated INTERFACE _GNU_SOURCE)
+if(SANDSTORM_FAILPOINTS)
+  target_compile_definitions(sandstorm_generated INTERFACE SANDSTORM_FAILPOINTS)
+endif()
 target_include_directories(sandstorm_generated INTERFACE
   ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
 

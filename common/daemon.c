@@ -33,6 +33,9 @@ int daemon_prepare(struct err *err)
     close_fd(&fd);
     if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
         return err_errno(err, errno, "cannot ignore SIGPIPE");
+    /* A write beyond the limit of file sizes is an error to be told, as a full disk is. */
+    if (signal(SIGXFSZ, SIG_IGN) == SIG_ERR)
+        return err_errno(err, errno, "cannot ignore SIGXFSZ");
     return loop_signals_block(blocked, ELEMENTS(blocked), err);
 }
 

@@ -5,8 +5,8 @@
 
 struct daemon;
 
-/* Blocks SIGTERM, SIGINT and SIGHUP, ignores SIGPIPE, and makes sure that descriptors 0 to 2 are
- * open, so that no other file can take their place; call before any thread exists. */
+/* Blocks SIGTERM, SIGINT and SIGHUP, ignores SIGPIPE and SIGXFSZ, and makes sure that descriptors 0
+ * to 2 are open, so that no other file can take their place; call before any thread exists. */
 int daemon_prepare(struct err *err) must_use;
 /* The soft limit of open files becomes the hard one; ERR_EXHAUSTED when that is below `needed`.
  * *ret_before, unless NULL, is what it was: for children, which should not inherit ours. */

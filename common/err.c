@@ -92,6 +92,14 @@ const char *err_name(enum err_code code)
     return (unsigned)code < ERR_CODE_COUNT_ ? rows[code].name : "unknown";
 }
 
+enum err_code err_from_name(const char *name)
+{
+    for (int code = ERR_NONE + 1; code < ERR_CODE_COUNT_; code++)
+        if (strcmp(rows[code].name, name) == 0)
+            return (enum err_code)code;
+    return ERR_NONE;
+}
+
 int err_grpc_status(enum err_code code)
 {
     return (unsigned)code < ERR_CODE_COUNT_ ? rows[code].grpc_status : 2;

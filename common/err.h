@@ -50,6 +50,8 @@ void err_fill_errno(struct err *err, int errnum, const char *fmt, ...)
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 const char *err_name(enum err_code code);
+/* ERR_NONE for what is not the name of an error. */
+enum err_code err_from_name(const char *name);
 /* The grpc_status_code as a plain number, so that code without gRPC can speak it. */
 int err_grpc_status(enum err_code code);
 enum err_code err_from_grpc_status(int status);

@@ -161,3 +161,19 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
                          directory);
     return 0;
 }
+
+int file_make_dirs(const char *path, mode_t above, struct err *err)
+{
+    CLEANUP_FREE char *copy = strdup(path);
+    if (!copy)
+        return err_nomem(err);
+    for (char *slash = strchr(copy + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = '\0';
+        if (mkdir(copy, slash ? above : 0700) < 0 && errno != EEXIST)
+            return err_errno(err, errno, "cannot make the directory %s", copy);
+        if (!slash)
+            return 0;
+        *slash = '/';
+    }
+}

@@ -15,3 +15,6 @@ int file_read_at(int directory, const char *path, size_t max, char **ret, size_t
 /* Temporary name in the same directory, fsync, rename, fsync of the directory. */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
                       struct err *err) must_use;
+/* The directory with mode 0700, and those above it that are missing with mode `above`. Not an error
+ * when it is there. */
+int file_make_dirs(const char *path, mode_t above, struct err *err) must_use;

@@ -7,6 +7,9 @@
 
 #define TRUST_DOMAIN_MAX 127
 #define SPIFFE_URI_MAX   256
+/* Certificates start to be valid this long before they are made, so that a peer whose clock is
+ * behind can join. */
+#define IDENTITY_BACKDATE_S 300
 
 enum identity_kind {
     IDENTITY_NONE, /* zero-initialised means nobody */

@@ -73,6 +73,49 @@ int program_main(const struct option_page *page, int argc, char **argv, void *se
     return r < 0 ? program_fail(page->program, &err) : 0;
 }
 
+int program_words(const struct option_page *page, int argc, char **argv, void *values,
+                  const char **ret_verb, const char **ret_argument, bool *ret_done, struct err *err)
+{
+    const char *words[2] = { NULL, NULL };
+    unsigned count = 0;
+    int at = 0;
+    for (;;) {
+        int rest;
+        if (program_parse(page, argc - at, argv + at, values, ret_done, &rest, err) < 0)
+            return -1;
+        if (*ret_done)
+            return 0;
+        at += rest;
+        if (at >= argc)
+            break;
+        if (count == ELEMENTS(words))
+            return err_set(err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[at]);
+        words[count++] = argv[at];
+    }
+    *ret_verb = words[0];
+    *ret_argument = words[1];
+    return 0;
+}
+
+#define VERBS_MAX 32u
+
+int program_dispatch(const struct program_verb *verbs, const char *verb, const char *argument,
+                     const void *call, struct err *err)
+{
+    const char *names[VERBS_MAX + 1] = { 0 };
+    for (size_t i = 0; i < VERBS_MAX && verbs[i].name; i++) {
+        names[i] = verbs[i].name;
+        if (strcmp(verbs[i].name, verb) != 0)
+            continue;
+        if (argument && !verbs[i].takes_argument)
+            return err_set(err, ERR_INVALID, "\"%s\" is not expected after %s", argument, verb);
+        return verbs[i].run(call, argument, err);
+    }
+    const char *near = nearest_name(verb, names);
+    return err_set(err, ERR_INVALID, "there is no verb \"%s\"%s%s%s See --help.", verb,
+                   near ? "; did you mean \"" : ".", near ? near : "", near ? "\"?" : "");
+}
+
 int program_fail(const char *program, const struct err *err)
 {
     (void)fprintf(stderr, "%s: %s\n", program, err->text);

@@ -18,6 +18,8 @@ struct rpc_call {
     grpc_call *call;
     bool server;
     struct identity peer;
+    struct rpc_certificate certificate;
+    struct rpc_call *next, **back; /* in its server's list */
     const struct rpc_call_handler *handler;
     void *owner;
     unsigned refs; /* the owner's, plus one per batch in flight */
@@ -27,6 +29,8 @@ struct rpc_call {
     bool sending, receiving, paused, was_full;
     bool finish_asked, finish_started;
     bool peer_done; /* no message will come any more */
+    bool judged;    /* the guard has let it in: a sweep may end it */
+    bool aborted;   /* ended by the server's sweep */
     bool cut;       /* cancelled, or a send failed: nothing more is started */
     bool ended;     /* RECV_CLOSE or RECV_STATUS is in */
     bool closed;    /* and so told */
@@ -69,6 +73,10 @@ static void call_free(struct rpc_call *call)
     grpc_metadata_array_destroy(&call->trailing_metadata);
     grpc_slice_unref(call->details);
     grpc_call_unref(call->call);
+    if (call->back)
+        *call->back = call->next;
+    if (call->next)
+        call->next->back = call->back;
     if (call->on_free)
         call->on_free(call->on_free_data);
     free(call);
@@ -155,9 +163,25 @@ int rpc_call_new(struct rpc_pump *pump, grpc_call *raw, bool server, struct rpc_
     return 0;
 }
 
-void rpc_call_set_peer(struct rpc_call *call, const struct identity *peer)
+void rpc_call_set_peer(struct rpc_call *call, const struct identity *peer,
+                       const struct rpc_certificate *certificate)
 {
     call->peer = *peer;
+    call->certificate = *certificate;
+}
+
+void rpc_call_list_add(struct rpc_call **list, struct rpc_call *call)
+{
+    call->next = *list;
+    if (call->next)
+        call->next->back = &call->next;
+    call->back = list;
+    *list = call;
+}
+
+struct rpc_call *rpc_call_list_next(const struct rpc_call *call)
+{
+    return call->next;
 }
 
 void rpc_call_on_free(struct rpc_call *call, void (*fn)(void *userdata), void *userdata)
@@ -175,6 +199,11 @@ void rpc_call_bind(struct rpc_call *call, const struct rpc_call_handler *handler
 const struct identity *rpc_call_peer(const struct rpc_call *call)
 {
     return &call->peer;
+}
+
+const struct rpc_certificate *rpc_call_certificate(const struct rpc_call *call)
+{
+    return &call->certificate;
 }
 
 /* Receiving. */
@@ -391,6 +420,26 @@ void rpc_call_cancel(struct rpc_call *call)
     call->cut = true;
     drop_queue(call);
     (void)grpc_call_cancel(call->call, NULL);
+}
+
+void rpc_call_judged(struct rpc_call *call)
+{
+    call->judged = true;
+}
+
+void rpc_call_abort(struct rpc_call *call, const struct err *status)
+{
+    if (!call->judged)
+        return; /* the guard will say no, with a row in the audit */
+    if (call->aborted) {
+        rpc_call_cancel(call);
+        return;
+    }
+    call->aborted = true;
+    if (call->finish_asked)
+        return; /* its owner ends it already; the next time it is cut */
+    drop_queue(call);
+    rpc_call_finish(call, status);
 }
 
 static struct err final_status(const struct rpc_call *call)

@@ -16,7 +16,15 @@
 #define RPC_QUEUE_MAX      (1024u * 1024) /* bytes waiting to be sent; more is ERR_EXHAUSTED */
 #define RPC_QUEUE_WRITABLE (256u * 1024)  /* below this a bulk producer may go on */
 
+#define RPC_KEY_LEN 32u /* SHA-256 of a public key's DER form */
+
 struct rpc_call;
+
+/* What counts of the peer's certificate besides the name in it. */
+struct rpc_certificate {
+    int64_t not_after_s;
+    uint8_t key[RPC_KEY_LEN];
+};
 
 struct rpc_call_handler {
     /* The bytes are the callee's for the duration of the call. */
@@ -33,6 +41,8 @@ struct rpc_call_handler {
 void rpc_call_bind(struct rpc_call *call, const struct rpc_call_handler *handler, void *owner);
 /* Who is at the other end; IDENTITY_NONE on the client side, where TLS has checked the server. */
 const struct identity *rpc_call_peer(const struct rpc_call *call);
+/* Of the peer of a server's call. */
+const struct rpc_certificate *rpc_call_certificate(const struct rpc_call *call);
 
 int rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message, struct err *err) must_use;
 /* A message that is already packed, in pieces. */

@@ -23,6 +23,15 @@ int rpc_creds_check(const struct rpc_creds *creds, struct err *err) must_use;
 /* The SPIFFE identity in our own certificate, and when that certificate ends. */
 int rpc_creds_identity(const struct rpc_creds *creds, struct identity *ret, int64_t *ret_not_after,
                        struct err *err) must_use;
+/* When our own certificate is to be renewed and when it ends. The first is a point between 60 % and
+ * 80 % of its life that follows from the certificate itself: the same whenever it is asked for, and
+ * another for each, so that a fleet that was enrolled together does not renew together. That
+ * certificates begin in the past (IDENTITY_BACKDATE_S) does not count. */
+struct rpc_creds_times {
+    int64_t due_ms, end_ms;
+};
+int rpc_creds_times(const struct rpc_creds *creds, struct rpc_creds_times *ret,
+                    struct err *err) must_use;
 /* The trust domain that our CA is for. */
 int rpc_creds_trust_domain(const struct rpc_creds *creds, char ret[TRUST_DOMAIN_MAX + 1],
                            struct err *err) must_use;

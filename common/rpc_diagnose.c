@@ -1,18 +1,17 @@
 /* The walk to an orchestrator, step by step, with words for every way it can end. Asked by
- * agent/link_stream.c (on its worker) and client/ after a call failed as unavailable. */
+ * agent/link_stream.c (on its worker) and client/ after a call failed as unavailable, and by
+ * common/http_client.c. Next: common/tls_client.c for whom we believe. */
 #include "common/rpc_diagnose.h"
 
-#include <arpa/inet.h>
+#include "common/clock.h"
+#include "common/tls_client.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -39,6 +38,21 @@ int endpoint_parse(const char *text, struct endpoint *ret, struct err *err)
                        text);
     (void)snprintf(ret->host, sizeof(ret->host), "%.*s", (int)(host_end - host), host);
     (void)snprintf(ret->port, sizeof(ret->port), "%s", colon + 1);
+    return 0;
+}
+
+int endpoint_next(const char *text, char *ret, size_t size, struct err *err)
+{
+    struct endpoint endpoint;
+    if (endpoint_parse(text, &endpoint, err) < 0)
+        return -1;
+    unsigned long port = strtoul(endpoint.port, NULL, 10) + 1;
+    const char *colon = strchr(endpoint.host, ':');
+    if (port > 65535)
+        return err_set(err, ERR_INVALID, "there is no port after %s; name the HTTPS front itself",
+                       endpoint.port);
+    (void)snprintf(ret, size, "%s%s%s:%lu", colon ? "[" : "", endpoint.host, colon ? "]" : "",
+                   port);
     return 0;
 }
 
@@ -99,62 +113,54 @@ static int connect_tcp(const struct endpoint *endpoint, int timeout_ms, int *ret
 
 /* TLS. */
 
-static int use_pem(SSL_CTX *context, const struct rpc_creds *creds)
+static int use_pair(SSL_CTX *context, const struct rpc_creds *creds, struct err *err)
 {
-    BIO *ca = BIO_new_mem_buf(creds->ca, -1);
     BIO *cert = BIO_new_mem_buf(creds->cert, -1);
     BIO *key = BIO_new_mem_buf(creds->key, -1);
-    X509 *cert_x509 = PEM_read_bio_X509(cert, NULL, NULL, NULL);
-    EVP_PKEY *pkey = PEM_read_bio_PrivateKey(key, NULL, NULL, NULL);
+    X509 *cert_x509 = cert ? PEM_read_bio_X509(cert, NULL, NULL, NULL) : NULL;
+    EVP_PKEY *pkey = key ? PEM_read_bio_PrivateKey(key, NULL, NULL, NULL) : NULL;
     int ok = cert_x509 && pkey && SSL_CTX_use_certificate(context, cert_x509) == 1 &&
              SSL_CTX_use_PrivateKey(context, pkey) == 1;
-    X509 *one;
-    while (ok && (one = PEM_read_bio_X509(ca, NULL, NULL, NULL))) {
-        ok = X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) == 1;
-        X509_free(one);
-    }
     X509_free(cert_x509);
     EVP_PKEY_free(pkey);
-    BIO_free(ca);
     BIO_free(cert);
     BIO_free(key);
     ERR_clear_error();
-    return ok ? 0 : -1;
+    return ok ? 0 : err_set(err, ERR_INVALID, "our certificate or key file cannot be used");
 }
 
-/* "2 h", "3 days": the size that matters, not the seconds. */
-static void say_span(long long seconds, char *out, size_t size)
-{
-    if (seconds < 120)
-        (void)snprintf(out, size, "%lld s", seconds);
-    else if (seconds < 2 * 3600)
-        (void)snprintf(out, size, "%lld min", seconds / 60);
-    else if (seconds < 2 * 86400)
-        (void)snprintf(out, size, "%lld h", seconds / 3600);
-    else
-        (void)snprintf(out, size, "%lld days", seconds / 86400);
-}
-
-static long long seconds_since(const ASN1_TIME *time)
+static int64_t seconds_since(const ASN1_TIME *time)
 {
     int days = 0, seconds = 0;
     (void)ASN1_TIME_diff(&days, &seconds, time, NULL);
-    return (long long)days * 86400 + seconds;
+    return (int64_t)days * 86400 + seconds;
 }
 
-static int explain_server(SSL *ssl, const struct endpoint *endpoint, long verdict, struct err *err)
+/* The certificate that did not pass, the server's or a CA's: after a failed handshake OpenSSL has
+ * forgotten it. */
+static int on_verify(int ok, X509_STORE_CTX *store)
 {
-    X509 *cert = SSL_get0_peer_certificate(ssl);
-    char span[32] = "";
+    SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+    X509 **refused = SSL_get_app_data(ssl);
+    X509 *cert = X509_STORE_CTX_get_current_cert(store);
+    if (!ok && !*refused && cert && X509_up_ref(cert) == 1)
+        *refused = cert;
+    return ok;
+}
+
+static int explain_server(const X509 *cert, const struct endpoint *endpoint, long verdict,
+                          struct err *err)
+{
+    char span[CLOCK_SPAN_TEXT_MAX] = "";
     switch (verdict) {
     case X509_V_ERR_CERT_NOT_YET_VALID:
-        say_span(cert ? -seconds_since(X509_get0_notBefore(cert)) : 0, span, sizeof(span));
+        clock_span_text(cert ? -seconds_since(X509_get0_notBefore(cert)) : 0, span);
         return err_set(err, ERR_UNAVAILABLE,
                        "this machine's clock is at least %s behind the orchestrator's certificate; "
                        "set the clock (timedatectl)",
                        span);
     case X509_V_ERR_CERT_HAS_EXPIRED:
-        say_span(cert ? seconds_since(X509_get0_notAfter(cert)) : 0, span, sizeof(span));
+        clock_span_text(cert ? seconds_since(X509_get0_notAfter(cert)) : 0, span);
         return err_set(err, ERR_UNAVAILABLE,
                        "the orchestrator's certificate expired %s ago, or this machine's clock is "
                        "that far ahead; check the clock first (timedatectl), then renew it",
@@ -177,11 +183,11 @@ static int explain_refusal(const struct rpc_creds *creds, unsigned long code, st
 {
     struct identity identity;
     int64_t not_after;
-    char span[32];
+    char span[CLOCK_SPAN_TEXT_MAX];
     struct err ignored;
     if (rpc_creds_identity(creds, &identity, &not_after, &ignored) == 0 &&
         not_after <= time(NULL)) {
-        say_span((long long)time(NULL) - not_after, span, sizeof(span));
+        clock_span_text((int64_t)time(NULL) - not_after, span);
         return err_set(err, ERR_UNAUTHENTICATED,
                        "our certificate (%s \"%s\") expired %s ago; get a new one, or check this "
                        "machine's clock",
@@ -193,32 +199,42 @@ static int explain_refusal(const struct rpc_creds *creds, unsigned long code, st
                    code ? ERR_reason_error_string(code) : "connection closed");
 }
 
+/* ALPN, as it is on the wire. */
+static const unsigned char alpn_grpc[] = "\2h2";
+static const unsigned char alpn_http[] = "\10http/1.1";
+
+/* `creds` is NULL where we show no certificate. */
 static int handshake(SSL *ssl, const struct endpoint *endpoint, const struct rpc_creds *creds,
                      struct err *err)
 {
-    static const unsigned char alpn[] = { 2, 'h', '2' };
-    struct in6_addr any;
-    bool address = inet_pton(AF_INET, endpoint->host, &any) == 1 ||
-                   inet_pton(AF_INET6, endpoint->host, &any) == 1;
-    (void)SSL_set_alpn_protos(ssl, alpn, sizeof(alpn));
-    if (address)
-        (void)X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), endpoint->host);
-    else
-        (void)SSL_set1_host(ssl, endpoint->host);
-    if (!address)
+    const unsigned char *alpn = creds ? alpn_grpc : alpn_http;
+    (void)SSL_set_alpn_protos(ssl, alpn, alpn[0] + 1u);
+    if (!tls_client_is_address(endpoint->host))
         (void)SSL_set_tlsext_host_name(ssl, endpoint->host);
+    X509 *refused = NULL;
+    (void)SSL_set_app_data(ssl, &refused);
+    SSL_set_verify(ssl, SSL_get_verify_mode(ssl), on_verify);
     errno = 0;
     int r = SSL_connect(ssl);
     long verdict = SSL_get_verify_result(ssl);
-    if (verdict != X509_V_OK)
-        return explain_server(ssl, endpoint, verdict, err);
+    if (SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE && verdict != X509_V_OK) {
+        r = explain_server(refused, endpoint, verdict, err);
+        X509_free(refused);
+        return r;
+    }
+    X509_free(refused);
     if (r != 1 && errno == EAGAIN && !ERR_peek_error())
         return err_set(err, ERR_UNAVAILABLE,
                        "%s port %s accepts connections but does not answer; is it an orchestrator?",
                        endpoint->host, endpoint->port);
     if (r != 1) {
         unsigned long code = ERR_peek_error();
-        if (code && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET)
+        if (code && ERR_GET_REASON(code) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL)
+            return err_set(err, ERR_UNAVAILABLE,
+                           "%s port %s is for other things, such as enrolment and login (HTTPS); "
+                           "agents and clients use the port before it, if nobody has changed that",
+                           endpoint->host, endpoint->port);
+        if (creds && code && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET)
             return explain_refusal(creds, code, err);
         return err_set(err, ERR_UNAVAILABLE,
                        "%s port %s does not speak TLS as an orchestrator does (%s); is it another "
@@ -226,6 +242,8 @@ static int handshake(SSL *ssl, const struct endpoint *endpoint, const struct rpc
                        endpoint->host, endpoint->port,
                        code ? ERR_reason_error_string(code) : "connection closed");
     }
+    if (!creds)
+        return 0;
     /* In TLS 1.3 the server judges our certificate after our handshake is done: an accepted peer
      * gets HTTP/2 settings, a refused one an alert. */
     char byte;
@@ -234,55 +252,35 @@ static int handshake(SSL *ssl, const struct endpoint *endpoint, const struct rpc
     return explain_refusal(creds, ERR_peek_error(), err);
 }
 
-/* OpenSSL writes without MSG_NOSIGNAL, and a library may not change how its host treats signals: a
- * SIGPIPE of ours is blocked and taken back. */
-static void block_sigpipe(sigset_t *ret_before, bool *ret_pending)
-{
-    sigset_t pipe_only, pending;
-    (void)sigemptyset(&pipe_only);
-    (void)sigaddset(&pipe_only, SIGPIPE);
-    (void)sigpending(&pending);
-    *ret_pending = sigismember(&pending, SIGPIPE) == 1;
-    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, ret_before);
-}
-
-static void unblock_sigpipe(const sigset_t *before, bool was_pending)
-{
-    sigset_t pipe_only;
-    const struct timespec now = { 0 };
-    (void)sigemptyset(&pipe_only);
-    (void)sigaddset(&pipe_only, SIGPIPE);
-    if (!was_pending)
-        (void)sigtimedwait(&pipe_only, NULL, &now);
-    (void)pthread_sigmask(SIG_SETMASK, before, NULL);
-}
-
-int rpc_diagnose(const char *text, const struct rpc_creds *creds, int timeout_ms, struct err *err)
+static int walk(const char *text, const char *ca_pem, const struct rpc_creds *creds, int timeout_ms,
+                struct err *err)
 {
     struct endpoint endpoint;
     CLEANUP_FD int fd = -1;
+    CLEANUP_SSL_CTX SSL_CTX *context = NULL;
     if (endpoint_parse(text, &endpoint, err) < 0 ||
-        connect_tcp(&endpoint, timeout_ms, &fd, err) < 0)
+        connect_tcp(&endpoint, timeout_ms, &fd, err) < 0 ||
+        tls_client_context(&endpoint, ca_pem, &context, err) < 0 ||
+        (creds && use_pair(context, creds, err) < 0))
         return -1;
-    ERR_clear_error();
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    if (!context)
-        return err_nomem(err);
-    sigset_t before;
-    bool pending;
-    block_sigpipe(&before, &pending);
-    int r;
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
-    if (use_pem(context, creds) < 0) {
-        r = err_set(err, ERR_INVALID, "our certificate, key or CA file cannot be used");
-    } else {
-        SSL *ssl = SSL_new(context);
-        r = ssl && SSL_set_fd(ssl, fd) == 1 ? handshake(ssl, &endpoint, creds, err)
-                                            : err_nomem(err);
-        SSL_free(ssl);
-    }
-    SSL_CTX_free(context);
-    unblock_sigpipe(&before, pending);
+    struct sigpipe_guard guard;
+    sigpipe_block(&guard);
+    SSL *ssl = SSL_new(context);
+    int r =
+        ssl && SSL_set_fd(ssl, fd) == 1 ? handshake(ssl, &endpoint, creds, err) : err_nomem(err);
+    SSL_free(ssl);
+    sigpipe_unblock(&guard);
     ERR_clear_error();
     return r;
+}
+
+int rpc_diagnose(const char *endpoint, const struct rpc_creds *creds, int timeout_ms,
+                 struct err *err)
+{
+    return walk(endpoint, creds->ca, creds, timeout_ms, err);
+}
+
+int tls_diagnose(const char *endpoint, const char *ca_pem, int timeout_ms, struct err *err)
+{
+    return walk(endpoint, ca_pem, NULL, timeout_ms, err);
 }

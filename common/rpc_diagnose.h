@@ -16,7 +16,13 @@ struct endpoint {
 
 /* HOST:PORT or [IPV6]:PORT. */
 int endpoint_parse(const char *text, struct endpoint *ret, struct err *err) must_use;
+/* The same host and the port after it: where an orchestrator has its HTTPS front, unless it is told
+ * otherwise. */
+int endpoint_next(const char *text, char *ret, size_t size, struct err *err) must_use;
 
 /* 0 when a TLS session with both certificates accepted can be had; else err says what is wrong. */
 int rpc_diagnose(const char *endpoint, const struct rpc_creds *creds, int timeout_ms,
+                 struct err *err) must_use;
+/* The same for a server that asks for no certificate (HTTPS); `ca_pem` as in tls_client.h. */
+int tls_diagnose(const char *endpoint, const char *ca_pem, int timeout_ms,
                  struct err *err) must_use;

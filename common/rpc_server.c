@@ -1,6 +1,6 @@
 /* The accepting side. Keeps RPC_ARMED requests with libgrpc, names the peer behind each call
- * (common/rpc_peer.c), finds its row in the method table and hands the call over: to a unary
- * function, or to a stream's owner (orchestrator/session.c, orchestrator/exec.c). */
+ * (common/rpc_peer.c), finds its row in the method table and hands the call over to
+ * common/rpc_ticket.c, which asks the guard. */
 #include "common/rpc_server.h"
 
 #include "common/clock.h"
@@ -8,6 +8,7 @@
 #include "common/rpc_args.h"
 #include "common/rpc_call-internal.h"
 #include "common/rpc_peer.h"
+#include "common/rpc_ticket-internal.h"
 #include "common/wire.h"
 
 #include <assert.h>
@@ -28,10 +29,10 @@ struct slot {
 struct rpc_server {
     struct rpc_pump *pump;
     grpc_server *server;
-    const struct rpc_method *methods;
-    void *userdata;
+    struct rpc_server_config config; /* without what its pointers were only lent for */
     char trust_domain[TRUST_DOMAIN_MAX + 1];
     int port;
+    struct rpc_call *calls;
     struct slot slots[RPC_ARMED];
     unsigned armed, live;
     struct log_limit refusals;
@@ -41,14 +42,6 @@ struct rpc_server {
     struct loop_timer *grace;
     void (*drained)(void *userdata);
     void *drained_data;
-};
-
-/* A unary call between its acceptance and its only message. */
-struct unary {
-    struct rpc_server *server;
-    const struct rpc_method *method;
-    struct rpc_call *call;
-    bool answered;
 };
 
 static void arm(struct slot *slot);
@@ -79,85 +72,24 @@ static void log_refusal(struct rpc_server *server, const char *path, const struc
                  LF_ERR(why), LF_UINT("suppressed", suppressed));
 }
 
-/* Unary calls. */
-
-static void unary_message(void *owner, const uint8_t *data, size_t size)
-{
-    struct unary *unary = owner;
-    struct rpc_server *server = unary->server;
-    CLEANUP_WIRE ProtobufCMessage *request = NULL;
-    struct err err = { 0 };
-    unary->answered = true;
-    /* One message is all there is; a second one is not asked for. */
-    rpc_call_pause(unary->call);
-    if (wire_unpack(unary->method->request, data, size, &request, &err) < 0) {
-        log_refusal(server, unary->method->path, rpc_call_peer(unary->call), &err);
-        rpc_call_finish(unary->call, &err);
-        return;
-    }
-    int r = unary->method->unary(server->userdata, unary->call, request, &err);
-    rpc_call_finish(unary->call, r < 0 ? &err : NULL);
-}
-
-static void unary_half_closed(void *owner)
-{
-    struct unary *unary = owner;
-    if (unary->answered)
-        return;
-    struct err err;
-    (void)err_set(&err, ERR_INVALID, "the request has no message");
-    rpc_call_finish(unary->call, &err);
-}
-
-static void unary_closed(void *owner, const struct err *status)
-{
-    struct unary *unary = owner;
-    (void)status;
-    rpc_call_release(unary->call);
-    free(unary);
-}
-
-static const struct rpc_call_handler unary_handler = {
-    .message = unary_message,
-    .half_closed = unary_half_closed,
-    .closed = unary_closed,
-};
-
-static int open_unary(struct rpc_server *server, const struct rpc_method *method,
-                      struct rpc_call *call, struct err *err)
-{
-    struct unary *unary = calloc(1, sizeof(*unary));
-    if (!unary)
-        return err_nomem(err);
-    unary->server = server;
-    unary->method = method;
-    unary->call = call;
-    rpc_call_bind(call, &unary_handler, unary);
-    return 0;
-}
-
 /* Acceptance. */
 
 static const struct rpc_method *find_method(const struct rpc_server *server, const char *path)
 {
-    for (const struct rpc_method *method = server->methods; method->path; method++)
+    for (const struct rpc_method *method = server->config.methods; method->path; method++)
         if (strcmp(method->path, path) == 0)
             return method;
     return NULL;
 }
 
-static int admit(struct rpc_server *server, const char *path, const struct identity *peer,
-                 const struct rpc_method **ret, struct err *err)
+static int choose(struct rpc_server *server, const char *path, const struct rpc_method **ret,
+                  struct err *err)
 {
     if (server->draining)
         return err_set(err, ERR_UNAVAILABLE, "the orchestrator is stopping; try again");
     const struct rpc_method *method = find_method(server, path);
     if (!method)
         return err_set(err, ERR_UNIMPLEMENTED, "this orchestrator has no method %.200s", path);
-    if (!(method->allowed & 1u << peer->kind))
-        return err_set(err, ERR_DENIED, "this is %s certificate, which may not call %s; use %s",
-                       peer->kind == IDENTITY_AGENT ? "an agent's" : "a client's", path,
-                       peer->kind == IDENTITY_AGENT ? "a client's" : "an agent's");
     *ret = method;
     return 0;
 }
@@ -165,11 +97,12 @@ static int admit(struct rpc_server *server, const char *path, const struct ident
 static void accept_call(struct rpc_server *server, grpc_call *raw, const char *path)
 {
     struct identity peer = { 0 };
+    struct rpc_certificate certificate = { 0 };
     struct err err = { 0 };
     const struct rpc_method *method = NULL;
-    int r = rpc_peer_identify(raw, server->trust_domain, &peer, &err);
+    int r = rpc_peer_identify(raw, server->trust_domain, &peer, &certificate, &err);
     if (r == 0)
-        r = admit(server, path, &peer, &method, &err);
+        r = choose(server, path, &method, &err);
     if (r < 0)
         log_refusal(server, path, &peer, &err);
 
@@ -179,16 +112,14 @@ static void accept_call(struct rpc_server *server, grpc_call *raw, const char *p
         return;
     server->live++;
     rpc_call_on_free(call, call_gone, server);
-    rpc_call_set_peer(call, &peer);
+    rpc_call_list_add(&server->calls, call);
+    rpc_call_set_peer(call, &peer, &certificate);
     if (r == 0)
-        r = method->unary ? open_unary(server, method, call, &err)
-                          : method->open(server->userdata, call, &err);
+        r = rpc_ticket_new(&server->config, method, call, &err);
     if (r < 0) {
         rpc_call_finish(call, &err);
         rpc_call_release(call);
-        return;
     }
-    rpc_call_open(call);
 }
 
 static void slot_done(struct rpc_op *op)
@@ -275,6 +206,16 @@ static int bind_server(struct rpc_server *server, const struct rpc_server_config
     return 0;
 }
 
+void rpc_server_sweep(struct rpc_server *server,
+                      bool (*over)(void *userdata, const struct rpc_call *call, struct err *why),
+                      void *userdata)
+{
+    struct err why;
+    for (struct rpc_call *call = server->calls; call; call = rpc_call_list_next(call))
+        if (over(userdata, call, &why))
+            rpc_call_abort(call, &why);
+}
+
 void rpc_server_cut(struct rpc_server *server)
 {
     loop_timer_stop(server->grace);
@@ -294,8 +235,11 @@ int rpc_server_new(struct rpc_pump *pump, const struct rpc_server_config *config
     if (!server)
         return err_nomem(err);
     server->pump = pump;
-    server->methods = config->methods;
-    server->userdata = config->userdata;
+    server->config = (struct rpc_server_config){
+        .methods = config->methods,
+        .guard = config->guard,
+        .userdata = config->userdata,
+    };
     server->refusals = LOG_LIMIT(REFUSALS_PERIOD_US, REFUSALS_LOGGED);
     (void)snprintf(server->trust_domain, sizeof(server->trust_domain), "%s", config->trust_domain);
     server->server = create_server();

@@ -58,10 +58,15 @@ static int start(struct cluster *cluster, struct err *err)
     struct sandbox_processes *sandbox;
     if (cluster_start_orchestrator(cluster, err) < 0)
         return -1;
-    (void)printf("  orchestrator  127.0.0.1:%d, with a CA of its own\n", cluster->port);
-    if (cluster_start_sandbox(cluster, SANDBOX, &sandbox, err) < 0)
+    (void)printf("  orchestrator  127.0.0.1:%d, with a CA of its own; enrolment on port %d\n",
+                 cluster->port, cluster->http_port);
+    if (cluster_add_sandbox(cluster, SANDBOX, &sandbox, err) < 0)
         return -1;
-    (void)printf("  sandbox       \"" SANDBOX "\" is online: an agent and a runner, here\n");
+    (void)printf("  token         made for \"" SANDBOX "\": good for one VM, for 15 minutes\n");
+    if (sandbox_start_runner(sandbox, err) < 0 || sandbox_start_link(sandbox, err) < 0)
+        return -1;
+    (void)printf("  sandbox       \"" SANDBOX
+                 "\" has enrolled with it and is online: an agent and a runner, here\n");
     return write_env(cluster, err);
 }
 
@@ -102,6 +107,7 @@ static void say_next(const struct cluster *cluster)
                  "  sandstorm exec " SANDBOX " -- ps -ef\n"
                  "  echo hello | sandstorm exec " SANDBOX " -- tr a-z A-Z\n"
                  "  sandstorm exec " SANDBOX " -c 'kill -9 $$'; echo $?\n"
+                 "  sandstorm audit\n"
                  "\n"
                  "Or kill the agent (kill -9 %d) while a command runs: it does not notice.\n"
                  "Logs: %s/*.log\n"

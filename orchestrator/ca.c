@@ -1,40 +1,28 @@
-/* Owns the CA's files: ca.pem and ca-key.pem, and the directories with the pairs it issues. The
- * init and issue commands and the enrolment worker call it. Next: orchestrator/ca_x509.c for what
- * is in a certificate, common/file.c for how a file gets to disk.
- *
- * A pair (ca.pem, cert.pem, key.pem) is replaced as a whole directory: the new one is built beside
- * the old one, renameat2(RENAME_EXCHANGE) swaps the two, and the old one is removed. A reader that
- * resolves DIR once, open(DIR, O_DIRECTORY) and then openat(), reads files of one pair. When it
- * meets ENOENT the pair was replaced under it, and it opens DIR again. A reader that opens
- * DIR/cert.pem and DIR/key.pem by path must check that they match, and read again if not. A crash
- * leaves at worst a directory .sandstorm-XXXXXX beside DIR, which can be removed. */
+/* Owns the CA's files, ca.pem, ca-key.pem and, during a rotation, old.pem, and the verbs that
+ * issue certificates. The init and issue commands and the enrolment worker call it. Next:
+ * orchestrator/ca_x509.c for what is in a certificate, common/identity_dir.c for how what is issued
+ * gets to disk, orchestrator/ca_rotate.c for how one CA follows another. */
 #include "orchestrator/ca-internal.h"
 
 #include "common/file.h"
+#include "common/identity_dir.h"
+#include "common/swap_dir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
-#include <stdbool.h>
+#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define PEM_FILE_MAX (64 * 1024)
+#define SERVER_COMMON_NAME "Sandstorm orchestrator"
+#define INIT_HINT          "make one with: sandstorm-orchestrator init"
 
-struct ca {
-    EVP_PKEY *key;
-    X509 *cert;
-    char trust_domain[TRUST_DOMAIN_MAX + 1];
-};
-
-static const char *const pair_files[] = { "ca.pem", "cert.pem", "key.pem" };
-
-static char *path_join(const char *dir, const char *file, struct err *err)
+char *ca_path_join(const char *dir, const char *file, struct err *err)
 {
     char *path = NULL;
     if (asprintf(&path, "%s/%s", dir, file) < 0) {
@@ -46,7 +34,7 @@ static char *path_join(const char *dir, const char *file, struct err *err)
 
 static int write_pem(const char *dir, const char *file, BIO *pem, mode_t mode, struct err *err)
 {
-    CLEANUP_FREE char *path = path_join(dir, file, err);
+    CLEANUP_FREE char *path = ca_path_join(dir, file, err);
     if (!path)
         return -1;
     char *data = NULL;
@@ -54,38 +42,21 @@ static int write_pem(const char *dir, const char *file, BIO *pem, mode_t mode, s
     return file_write_atomic(path, data, (size_t)size, mode, err);
 }
 
-static int write_key(const char *dir, const char *file, EVP_PKEY *key, struct err *err)
+int ca_write_cert(const char *dir, const char *file, X509 *cert, struct err *err)
 {
     CLEANUP_BIO BIO *pem = NULL;
-    if (ca_pem_from_key(key, &pem, err) < 0)
-        return -1;
-    return write_pem(dir, file, pem, 0600, err);
-}
-
-static int write_cert(const char *dir, const char *file, X509 *cert, struct err *err)
-{
-    CLEANUP_BIO BIO *pem = NULL;
-    if (ca_pem_from_cert(cert, &pem, err) < 0)
+    if (cert_pem_from_cert(cert, &pem, err) < 0)
         return -1;
     return write_pem(dir, file, pem, 0644, err);
 }
 
-static int sync_dir(const char *dir, struct err *err)
+int ca_write_root(const char *dir, EVP_PKEY *key, X509 *cert, struct err *err)
 {
-    CLEANUP_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) < 0)
-        return err_errno(err, errno, "cannot bring the directory %s to disk", dir);
+    CLEANUP_BIO BIO *pem = NULL;
+    if (cert_pem_from_key(key, &pem, err) < 0 || write_pem(dir, "ca-key.pem", pem, 0600, err) < 0 ||
+        ca_write_cert(dir, "ca.pem", cert, err) < 0)
+        return err_wrap(err, "cannot save the new CA");
     return 0;
-}
-
-/* The directory `path` is in, as a new string. */
-static char *path_parent(const char *path, struct err *err)
-{
-    CLEANUP_FREE char *copy = strdup(path);
-    char *parent = copy ? strdup(dirname(copy)) : NULL;
-    if (!parent)
-        (void)err_nomem(err);
-    return parent;
 }
 
 /* Makes the CA's directory if need be and returns it locked, so that two that create a CA in one
@@ -93,8 +64,8 @@ static char *path_parent(const char *path, struct err *err)
 static int lock_ca_dir(const char *dir, int *ret_fd, struct err *err)
 {
     if (mkdir(dir, 0700) == 0) {
-        CLEANUP_FREE char *parent = path_parent(dir, err);
-        if (!parent || sync_dir(parent, err) < 0)
+        CLEANUP_FREE char *target = NULL, *parent = NULL;
+        if (swap_dir_resolve(dir, &target, &parent, err) < 0 || swap_dir_sync(parent, err) < 0)
             return -1;
     } else if (errno != EEXIST) {
         return err_errno(err, errno, "cannot make the directory %s; make its parent first", dir);
@@ -123,54 +94,141 @@ int ca_create(const char *dir, const char *trust_domain, struct err *err)
                        dir);
     if (errno != ENOENT)
         return err_errno(err, errno, "cannot look for ca.pem in %s", dir);
+    /* The new CA would take it for its own and trust what it signed. */
+    if (fstatat(lock, "old.pem", &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return err_set(err, ERR_EXISTS,
+                       "there is an old.pem of another CA in %s; move it away and try again", dir);
     CLEANUP_KEY EVP_PKEY *key = NULL;
     CLEANUP_X509 X509 *cert = NULL;
-    if (ca_key_new(&key, err) < 0 || ca_x509_root(key, trust_domain, time(NULL), &cert, err) < 0)
+    if (cert_key_new(&key, err) < 0 || ca_x509_root(key, trust_domain, time(NULL), &cert, err) < 0)
         return -1;
     /* The certificate is last: it is what makes this a CA. After a crash in between, the next call
      * finds no ca.pem and replaces the key, which has signed nothing that anybody has. */
-    if (write_key(dir, "ca-key.pem", key, err) < 0 || write_cert(dir, "ca.pem", cert, err) < 0)
-        return err_wrap(err, "cannot save the new CA");
-    return 0;
+    return ca_write_root(dir, key, cert, err);
 }
 
-/* The code is ERR_NOT_FOUND for a file that is not there, whoever says so. */
-static int read_ca_file(const char *dir, const char *file, const char *hint, char **ret,
-                        size_t *ret_size, struct err *err)
+static int read_ca_file(int dir, const char *file, const char *hint, char **ret, size_t *ret_size,
+                        struct err *err)
 {
-    CLEANUP_FREE char *path = path_join(dir, file, err);
-    if (!path)
-        return -1;
     struct err inner = { 0 };
-    if (file_read(path, PEM_FILE_MAX, ret, ret_size, &inner) == 0)
+    if (file_read_at(dir, file, CA_PEM_FILE_MAX, ret, ret_size, &inner) == 0)
         return 0;
-    if (inner.code == ERR_NOT_FOUND || inner.sys_errno == ENOENT)
-        return err_set(err, ERR_NOT_FOUND, "there is no %s in %s; %s", file, dir, hint);
+    if (inner.code == ERR_NOT_FOUND)
+        return err_set(err, ERR_NOT_FOUND, "there is no %s; %s", file, hint);
     if (err)
         *err = inner;
     return -1;
 }
 
-static int load_cert(const char *dir, X509 **ret, struct err *err)
+static int load_cert(int dir, X509 **ret, struct err *err)
 {
     CLEANUP_FREE char *pem = NULL;
     size_t size = 0;
-    if (read_ca_file(dir, "ca.pem", "make a CA with: sandstorm-orchestrator init", &pem, &size,
-                     err) < 0)
+    if (read_ca_file(dir, "ca.pem", INIT_HINT, &pem, &size, err) < 0)
         return -1;
-    return ca_pem_to_cert(pem, size, ret, err) < 0 ? err_wrap(err, "%s/ca.pem", dir) : 0;
+    return cert_pem_to_cert(pem, size, ret, err) < 0 ? err_wrap(err, "ca.pem") : 0;
 }
 
-static int load_key(const char *dir, EVP_PKEY **ret, struct err *err)
+static int load_key(int dir, EVP_PKEY **ret, struct err *err)
 {
     CLEANUP_FREE char *pem = NULL;
     size_t size = 0;
     if (read_ca_file(dir, "ca-key.pem", "put the key that belongs to ca.pem back", &pem, &size,
                      err) < 0)
         return -1;
-    int r = ca_pem_to_key(pem, size, ret, err);
+    int r = cert_pem_to_key(pem, size, ret, err);
     OPENSSL_cleanse(pem, size);
-    return r < 0 ? err_wrap(err, "%s/ca-key.pem", dir) : 0;
+    return r < 0 ? err_wrap(err, "ca-key.pem") : 0;
+}
+
+/* The old CA may have expired meanwhile: then it vouches for nobody, which TLS sees to. */
+static int load_old(int dir, struct ca *ca, struct err *err)
+{
+    CLEANUP_FREE char *pem = NULL;
+    size_t size = 0;
+    struct err inner = { 0 };
+    if (read_ca_file(dir, "old.pem", "", &pem, &size, &inner) < 0) {
+        if (inner.code == ERR_NOT_FOUND)
+            return 0; /* no rotation */
+        if (err)
+            *err = inner;
+        return -1;
+    }
+    if (cert_pem_to_cert(pem, size, &ca->old, err) < 0)
+        return err_wrap(err, "old.pem");
+    char domain[TRUST_DOMAIN_MAX + 1];
+    bool is_ca = X509_check_ca(ca->old) == 1;
+    ERR_clear_error();
+    if (!is_ca || ca_x509_trust_domain(ca->old, domain, NULL) < 0 ||
+        strcmp(domain, ca->trust_domain) != 0)
+        return err_set(err, ERR_INVALID,
+                       "old.pem is not the certificate of an earlier CA of trust domain %s; move "
+                       "it away, or put the right one back",
+                       ca->trust_domain);
+    return 0;
+}
+
+static int make_bundle(struct ca *ca, struct err *err)
+{
+    CLEANUP_BIO BIO *pem = NULL, *old = NULL;
+    CLEANUP_FREE char *first = NULL, *second = NULL;
+    if (cert_pem_from_cert(ca->cert, &pem, err) < 0 || cert_bio_text(pem, &first, err) < 0)
+        return -1;
+    if (!ca->old) {
+        ca->bundle = TAKE_PTR(first);
+        return 0;
+    }
+    if (cert_pem_from_cert(ca->old, &old, err) < 0 || cert_bio_text(old, &second, err) < 0)
+        return -1;
+    if (asprintf(&ca->bundle, "%s%s", first, second) < 0) {
+        ca->bundle = NULL;
+        return err_nomem(err);
+    }
+    return 0;
+}
+
+/* During a rotation the server's certificate, beside the CA's directory, stays with the old CA for
+ * as long as it can. Its signature says whether it still does. */
+static bool server_is_of_new(const struct ca *ca, const char *dir)
+{
+    CLEANUP_FREE char *copy = strdup(dir);
+    CLEANUP_FREE char *path = copy ? ca_path_join(dirname(copy), "server/cert.pem", NULL) : NULL;
+    CLEANUP_FREE char *pem = NULL;
+    CLEANUP_X509 X509 *cert = NULL;
+    size_t size = 0;
+    return path && file_read(path, CA_PEM_FILE_MAX, &pem, &size, NULL) == 0 &&
+           cert_pem_to_cert(pem, size, &cert, NULL) == 0 && ca_x509_signed_by(cert, ca->cert);
+}
+
+static int make_fingerprint(struct ca *ca, const char *dir, struct err *err)
+{
+    const X509 *pinned = ca->old && !server_is_of_new(ca, dir) ? ca->old : ca->cert;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    if (X509_digest(pinned, EVP_sha256(), digest, &size) != 1)
+        return cert_openssl_err(err, ERR_INTERNAL, "cannot hash the CA certificate");
+    const size_t prefix = strlen(CA_FINGERPRINT_PREFIX);
+    memcpy(ca->fingerprint, CA_FINGERPRINT_PREFIX, prefix);
+    for (unsigned i = 0; i < size; i++)
+        (void)snprintf(ca->fingerprint + prefix + 2 * (size_t)i, 3, "%02x", digest[i]);
+    return 0;
+}
+
+/* Through one open directory, so that a rotation that swaps it cannot mix two CAs. */
+static int load(struct ca *ca, int dir, struct err *err)
+{
+    if (load_cert(dir, &ca->cert, err) < 0 || load_key(dir, &ca->key, err) < 0)
+        return -1;
+    if (X509_check_private_key(ca->cert, ca->key) != 1) {
+        ERR_clear_error();
+        return err_set(err, ERR_PRECONDITION,
+                       "ca-key.pem is not the key of ca.pem; put back the one that is, from the "
+                       "backup the certificate came from");
+    }
+    if (ca_x509_check_root(ca->cert, time(NULL), err) < 0 ||
+        ca_x509_trust_domain(ca->cert, ca->trust_domain, err) < 0)
+        return err_wrap(err, "ca.pem");
+    return load_old(dir, ca, err);
 }
 
 int ca_open(const char *dir, struct ca **ret, struct err *err)
@@ -179,18 +237,15 @@ int ca_open(const char *dir, struct ca **ret, struct err *err)
     CLEANUP_CA struct ca *ca = calloc(1, sizeof(*ca));
     if (!ca)
         return err_nomem(err);
-    if (load_cert(dir, &ca->cert, err) < 0 || load_key(dir, &ca->key, err) < 0)
+    CLEANUP_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return err_set(err, ERR_NOT_FOUND, "there is no CA in %s; " INIT_HINT, dir);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open the directory %s", dir);
+    if (load(ca, fd, err) < 0)
+        return err_wrap(err, "the CA in %s", dir);
+    if (make_bundle(ca, err) < 0 || make_fingerprint(ca, dir, err) < 0)
         return -1;
-    if (X509_check_private_key(ca->cert, ca->key) != 1) {
-        ERR_clear_error();
-        return err_set(err, ERR_PRECONDITION,
-                       "%s/ca-key.pem is not the key of %s/ca.pem; put back the one that is, from "
-                       "the backup the certificate came from",
-                       dir, dir);
-    }
-    if (ca_x509_check_root(ca->cert, time(NULL), err) < 0 ||
-        ca_x509_trust_domain(ca->cert, ca->trust_domain, err) < 0)
-        return err_wrap(err, "%s/ca.pem", dir);
     *ret = TAKE_PTR(ca);
     return 0;
 }
@@ -201,6 +256,8 @@ void ca_free(struct ca *ca)
         return;
     EVP_PKEY_free(ca->key);
     X509_free(ca->cert);
+    X509_free(ca->old);
+    free(ca->bundle);
     free(ca);
 }
 
@@ -209,145 +266,51 @@ const char *ca_trust_domain(const struct ca *ca)
     return ca->trust_domain;
 }
 
-static bool is_pair_file(const char *name)
+const char *ca_bundle(const struct ca *ca)
 {
-    for (size_t i = 0; i < ELEMENTS(pair_files); i++)
-        if (strcmp(name, pair_files[i]) == 0)
-            return true;
-    return false;
+    return ca->bundle;
 }
 
-/* The old directory is thrown away, so it must hold nothing but an old pair. This is what keeps
- * somebody who issues into the CA's own directory from losing ca-key.pem. */
-static int pair_check_old(const char *dir, struct err *err)
+const char *ca_fingerprint(const struct ca *ca)
 {
-    DIR *listing = opendir(dir);
-    if (!listing)
-        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot list %s", dir);
-    int r = 0;
-    const struct dirent *entry;
-    while (errno = 0, r == 0 && (entry = readdir(listing))) {
-        const char *name = entry->d_name;
-        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !is_pair_file(name))
-            r = err_set(err, ERR_PRECONDITION,
-                        "%s holds %s; a certificate needs a directory of its own, because it is "
-                        "replaced as a whole. Choose a new or an empty one",
-                        dir, name);
-    }
-    if (errno != 0)
-        r = err_errno(err, errno, "cannot list %s", dir);
-    (void)closedir(listing);
+    return ca->fingerprint;
+}
+
+static int make_leaf(struct ca *ca, const struct ca_leaf *leaf, EVP_PKEY *subject_key, time_t now,
+                     X509 **ret, struct err *err)
+{
+    if (leaf->lifetime_s == 0 || leaf->lifetime_s > CA_LIFETIME_S)
+        return err_set(err, ERR_INVALID, "the lifetime must be 1 to %llu seconds", CA_LIFETIME_S);
+    if (ca_x509_check_root(ca->cert, now, err) < 0)
+        return -1;
+    return ca_x509_leaf(leaf, subject_key, ca->cert, ca->key, now, ret, err);
+}
+
+static int write_identity(const struct ca *ca, const char *dir, X509 *cert, EVP_PKEY *key,
+                          struct err *err)
+{
+    CLEANUP_BIO BIO *cert_bio = NULL, *key_bio = NULL;
+    CLEANUP_FREE char *cert_text = NULL;
+    char *key_text = NULL;
+    if (cert_pem_from_cert(cert, &cert_bio, err) < 0 ||
+        cert_bio_text(cert_bio, &cert_text, err) < 0 || cert_pem_from_key(key, &key_bio, err) < 0 ||
+        cert_bio_text(key_bio, &key_text, err) < 0)
+        return -1;
+    const struct identity_files files = { .ca = ca->bundle, .cert = cert_text, .key = key_text };
+    int r = identity_dir_write(dir, &files, err);
+    OPENSSL_cleanse(key_text, strlen(key_text));
+    free(key_text);
     return r;
 }
 
-/* Follows symbolic links, so that the directory is swapped and not the link that leads to it. */
-static char *pair_resolve(const char *dir, struct err *err)
-{
-    CLEANUP_FREE char *target = realpath(dir, NULL);
-    if (target)
-        return TAKE_PTR(target);
-    if (errno != ENOENT) {
-        (void)err_errno(err, errno, "cannot find %s", dir);
-        return NULL;
-    }
-    target = strdup(dir);
-    if (!target) {
-        (void)err_nomem(err);
-        return NULL;
-    }
-    for (size_t len = strlen(target); len > 1 && target[len - 1] == '/'; len--)
-        target[len - 1] = '\0';
-    struct stat st;
-    if (lstat(target, &st) == 0) {
-        (void)err_set(err, ERR_PRECONDITION,
-                      "%s is a symbolic link to nowhere; remove it, or make the directory that it "
-                      "names",
-                      target);
-        return NULL;
-    }
-    return TAKE_PTR(target);
-}
-
-static int pair_remove(const char *dir, struct err *err)
-{
-    for (size_t i = 0; i < ELEMENTS(pair_files); i++) {
-        CLEANUP_FREE char *path = path_join(dir, pair_files[i], err);
-        if (!path)
-            return -1;
-        if (unlink(path) < 0 && errno != ENOENT)
-            return err_errno(err, errno, "cannot remove %s", path);
-    }
-    if (rmdir(dir) < 0)
-        return err_errno(err, errno, "cannot remove the directory %s", dir);
-    return 0;
-}
-
-/* Puts `fresh` in the place of `target`, and the old pair, if there is one, in the place of
- * `fresh`. */
-static int pair_swap(const char *fresh, const char *target, bool *ret_replaced, struct err *err)
-{
-    bool replaced = renameat2(AT_FDCWD, fresh, AT_FDCWD, target, RENAME_EXCHANGE) == 0;
-    if (!replaced && (errno != ENOENT || rename(fresh, target) < 0))
-        return err_errno(err, errno,
-                         "cannot put the new certificate in place at %s; it must be a plain "
-                         "directory on a local file system, not a mount point",
-                         target);
-    *ret_replaced = replaced;
-    return 0;
-}
-
-/* `fresh` is a complete pair. It is gone afterwards, in place or removed. */
-static int pair_install(const char *fresh, const char *parent, const char *target, struct err *err)
-{
-    bool replaced = false;
-    if (pair_swap(fresh, target, &replaced, err) < 0) {
-        (void)pair_remove(fresh, NULL);
-        return -1;
-    }
-    /* Before the old files go: else a crash could undo the swap and keep the removal. */
-    if (sync_dir(parent, err) < 0)
-        return -1;
-    if (replaced && pair_remove(fresh, err) < 0)
-        return err_wrap(err,
-                        "the new certificate is in place, but the old one is still in %s; "
-                        "remove it by hand",
-                        fresh);
-    return 0;
-}
-
-static int pair_write(const struct ca *ca, const char *dir, X509 *cert, EVP_PKEY *key,
-                      struct err *err)
-{
-    CLEANUP_FREE char *target = pair_resolve(dir, err);
-    if (!target || pair_check_old(target, err) < 0)
-        return -1;
-    CLEANUP_FREE char *parent = path_parent(target, err);
-    CLEANUP_FREE char *fresh = parent ? path_join(parent, ".sandstorm-XXXXXX", err) : NULL;
-    if (!fresh)
-        return -1;
-    /* Born with mode 0700, mkdtemp(3), so that nobody else can look in even while it is filled. */
-    if (!mkdtemp(fresh))
-        return err_errno(err, errno, "cannot make a directory in %s", parent);
-    if (write_cert(fresh, "ca.pem", ca->cert, err) < 0 ||
-        write_cert(fresh, "cert.pem", cert, err) < 0 || write_key(fresh, "key.pem", key, err) < 0) {
-        (void)pair_remove(fresh, NULL);
-        return -1;
-    }
-    return pair_install(fresh, parent, target, err);
-}
-
-static int issue(struct ca *ca, const char *dir, const struct ca_leaf *leaf, struct err *err)
+static int issue_server(struct ca *ca, const char *dir, const struct ca_leaf *leaf, struct err *err)
 {
     ERR_clear_error();
-    if (leaf->lifetime_s == 0 || leaf->lifetime_s > CA_LIFETIME_S)
-        return err_set(err, ERR_INVALID, "the lifetime must be 1 to %llu seconds", CA_LIFETIME_S);
     CLEANUP_KEY EVP_PKEY *key = NULL;
     CLEANUP_X509 X509 *cert = NULL;
-    time_t now = time(NULL);
-    if (ca_x509_check_root(ca->cert, now, err) < 0 || ca_key_new(&key, err) < 0 ||
-        ca_x509_leaf(leaf, key, ca->cert, ca->key, now, &cert, err) < 0)
+    if (cert_key_new(&key, err) < 0 || make_leaf(ca, leaf, key, time(NULL), &cert, err) < 0)
         return -1;
-    return pair_write(ca, dir, cert, key, err);
+    return write_identity(ca, dir, cert, key, err);
 }
 
 int ca_issue_server(struct ca *ca, const char *dir, const char *const *names, unsigned count,
@@ -357,16 +320,25 @@ int ca_issue_server(struct ca *ca, const char *dir, const char *const *names, un
         return err_set(err, ERR_INVALID,
                        "a server certificate needs 1 to %d DNS names or IP addresses",
                        CA_DNS_NAMES_MAX);
-    struct ca_leaf leaf = { .common_name = "Sandstorm orchestrator",
-                            .usage = "serverAuth",
-                            .names = names,
-                            .name_count = count,
-                            .lifetime_s = lifetime_s };
-    return issue(ca, dir, &leaf, err);
+    const struct ca_leaf leaf = { .common_name = SERVER_COMMON_NAME,
+                                  .usage = "serverAuth",
+                                  .names = names,
+                                  .name_count = count,
+                                  .lifetime_s = lifetime_s };
+    return issue_server(ca, dir, &leaf, err);
 }
 
-int ca_issue_peer(struct ca *ca, const char *dir, enum identity_kind kind, const char *name,
-                  uint64_t lifetime_s, struct err *err)
+int ca_reissue_server(struct ca *ca, const char *dir, const X509 *until_now, struct err *err)
+{
+    const struct ca_leaf leaf = { .common_name = SERVER_COMMON_NAME,
+                                  .usage = "serverAuth",
+                                  .names_from = until_now,
+                                  .lifetime_s = SERVER_LIFETIME_S };
+    return issue_server(ca, dir, &leaf, err);
+}
+
+int ca_make_peer(struct ca *ca, EVP_PKEY *subject_key, enum identity_kind kind, const char *name,
+                 uint64_t lifetime_s, X509 **ret, struct err *err)
 {
     struct identity identity = { .kind = kind };
     (void)snprintf(identity.trust_domain, sizeof(identity.trust_domain), "%s", ca->trust_domain);
@@ -379,10 +351,22 @@ int ca_issue_peer(struct ca *ca, const char *dir, enum identity_kind kind, const
         return -1;
     /* The name is in the URI only. In the common name some TLS library might take it for a host
      * name, since a client may be called orchestrator.example.com. */
-    struct ca_leaf leaf = { .common_name =
-                                kind == IDENTITY_AGENT ? "Sandstorm agent" : "Sandstorm client",
-                            .usage = "clientAuth",
-                            .uri = uri,
-                            .lifetime_s = lifetime_s };
-    return issue(ca, dir, &leaf, err);
+    const struct ca_leaf leaf = { .common_name = kind == IDENTITY_AGENT ? "Sandstorm agent"
+                                                                        : "Sandstorm client",
+                                  .usage = "clientAuth",
+                                  .uri = uri,
+                                  .lifetime_s = lifetime_s };
+    return make_leaf(ca, &leaf, subject_key, time(NULL), ret, err);
+}
+
+int ca_issue_peer(struct ca *ca, const char *dir, enum identity_kind kind, const char *name,
+                  uint64_t lifetime_s, struct err *err)
+{
+    ERR_clear_error();
+    CLEANUP_KEY EVP_PKEY *key = NULL;
+    CLEANUP_X509 X509 *cert = NULL;
+    if (cert_key_new(&key, err) < 0 ||
+        ca_make_peer(ca, key, kind, name, lifetime_s, &cert, err) < 0)
+        return -1;
+    return write_identity(ca, dir, cert, key, err);
 }

@@ -1,28 +1,24 @@
-/* Owns what is inside our keys and certificates: which extensions, which names, how long. Every
- * OpenSSL call of the CA is here, and no file. orchestrator/ca.c hands it keys, names and the
- * time and takes certificates and PEM back. Names are put into the certificate as values, never
- * through OpenSSL's configuration syntax, where a comma in a name would start another name. */
+/* Owns what is inside our certificates: which extensions, which names, how long. No file is here.
+ * orchestrator/ca.c hands it keys, names and the time and takes certificates back. Names are put
+ * into the certificate as values, never through OpenSSL's configuration syntax, where a comma in a
+ * name would start another name. Next: common/cert.c for keys and PEM. */
 #include "orchestrator/ca-internal.h"
 
 #include <arpa/inet.h>
-#include <limits.h>
-#include <openssl/ec.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SERIAL_BYTES   16
-#define DNS_NAME_MAX   253
-#define DNS_LABEL_MAX  63
-#define DIGITS         "0123456789"
-#define LETTERS        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-#define ROOT_NAME      "Sandstorm CA"
-#define SPIFFE_SCHEME  "spiffe://"
-#define TIME_TEXT_SIZE 32
+#define SERIAL_BYTES  16
+#define DNS_NAME_MAX  253
+#define DNS_LABEL_MAX 63
+#define DIGITS        "0123456789"
+#define LETTERS       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define ROOT_NAME     "Sandstorm CA"
+#define SPIFFE_SCHEME "spiffe://"
 
 static void names_cleanup(GENERAL_NAMES **names)
 {
@@ -30,24 +26,9 @@ static void names_cleanup(GENERAL_NAMES **names)
 }
 #define CLEANUP_NAMES CLEANUP(names_cleanup)
 
-int ca_openssl_err(struct err *err, const char *what)
+static int ca_openssl_err(struct err *err, const char *what)
 {
-    /* The first entry is the one nearest to the cause; the others say who called whom. */
-    unsigned long first = ERR_get_error();
-    ERR_clear_error();
-    char reason[256] = "OpenSSL gives no reason";
-    if (first)
-        ERR_error_string_n(first, reason, sizeof(reason));
-    return err_set(err, ERR_INTERNAL, "%s: %s", what, reason);
-}
-
-int ca_key_new(EVP_PKEY **ret, struct err *err)
-{
-    EVP_PKEY *key = EVP_EC_gen("P-256");
-    if (!key)
-        return ca_openssl_err(err, "cannot make a P-256 key");
-    *ret = key;
-    return 0;
+    return cert_openssl_err(err, ERR_INTERNAL, what);
 }
 
 static int set_serial(X509 *cert, struct err *err)
@@ -71,7 +52,7 @@ static int set_basics(X509 *cert, EVP_PKEY *key, const char *common_name, time_t
     if (X509_set_version(cert, X509_VERSION_3) != 1 || X509_set_pubkey(cert, key) != 1 ||
         X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_ASC,
                                    (const unsigned char *)common_name, -1, -1, 0) != 1 ||
-        !ASN1_TIME_set(X509_getm_notBefore(cert), now - (time_t)BACKDATE_S) ||
+        !ASN1_TIME_set(X509_getm_notBefore(cert), now - (time_t)IDENTITY_BACKDATE_S) ||
         !ASN1_TIME_set(X509_getm_notAfter(cert), now + (time_t)lifetime_s))
         return ca_openssl_err(err, "cannot fill in the certificate");
     return 0;
@@ -142,6 +123,14 @@ static int dns_name_check(const char *name, struct err *err)
     }
 }
 
+int ca_server_name_check(const char *name, struct err *err)
+{
+    struct in6_addr any;
+    if (inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1)
+        return 0;
+    return dns_name_check(name, err);
+}
+
 static int push_server_name(GENERAL_NAMES *names, const char *name, struct err *err)
 {
     struct in_addr v4;
@@ -153,6 +142,27 @@ static int push_server_name(GENERAL_NAMES *names, const char *name, struct err *
     if (dns_name_check(name, err) < 0)
         return -1;
     return push_name(names, GEN_DNS, name, strlen(name), err);
+}
+
+/* The names of an earlier server certificate, as they are. */
+static int copy_names(X509 *cert, const X509 *from, struct err *err)
+{
+    CLEANUP_NAMES GENERAL_NAMES *names = X509_get_ext_d2i(from, NID_subject_alt_name, NULL, NULL);
+    int count = names ? sk_GENERAL_NAME_num(names) : 0;
+    bool good = count > 0 && count <= CA_DNS_NAMES_MAX;
+    for (int i = 0; good && i < count; i++) {
+        int type = sk_GENERAL_NAME_value(names, i)->type;
+        good = type == GEN_DNS || type == GEN_IPADD;
+    }
+    ERR_clear_error();
+    if (!good)
+        return err_set(err, ERR_INVALID,
+                       "the names in the server's certificate are not 1 to %d DNS names and IP "
+                       "addresses, so that it cannot be renewed",
+                       CA_DNS_NAMES_MAX);
+    if (X509_add1_ext_i2d(cert, NID_subject_alt_name, names, 0, X509V3_ADD_DEFAULT) != 1)
+        return ca_openssl_err(err, "cannot add the subject names to the certificate");
+    return 0;
 }
 
 static int add_names(X509 *cert, const char *uri, const char *const *server_names, unsigned count,
@@ -225,20 +235,15 @@ int ca_x509_leaf(const struct ca_leaf *leaf, EVP_PKEY *subject_key, const X509 *
         return -1;
     if (X509_set_issuer_name(cert, X509_get_subject_name(issuer)) != 1)
         return ca_openssl_err(err, "cannot name the issuer");
-    if (add_extensions(cert, issuer, extensions, ELEMENTS(extensions), err) < 0 ||
-        add_names(cert, leaf->uri, leaf->names, leaf->name_count, err) < 0)
+    if (add_extensions(cert, issuer, extensions, ELEMENTS(extensions), err) < 0)
+        return -1;
+    if (leaf->names_from ? copy_names(cert, leaf->names_from, err) < 0
+                         : add_names(cert, leaf->uri, leaf->names, leaf->name_count, err) < 0)
         return -1;
     if (X509_sign(cert, issuer_key, EVP_sha256()) <= 0)
         return ca_openssl_err(err, "cannot sign the certificate");
     *ret = TAKE_PTR(cert);
     return 0;
-}
-
-static void time_text(const ASN1_TIME *when, char ret[TIME_TEXT_SIZE])
-{
-    struct tm tm;
-    if (ASN1_TIME_to_tm(when, &tm) != 1 || strftime(ret, TIME_TEXT_SIZE, "%F %T UTC", &tm) == 0)
-        (void)snprintf(ret, TIME_TEXT_SIZE, "an unreadable date");
 }
 
 int ca_x509_check_root(X509 *root, time_t now, struct err *err)
@@ -249,17 +254,17 @@ int ca_x509_check_root(X509 *root, time_t now, struct err *err)
         return err_set(err, ERR_INVALID,
                        "this is not a CA certificate; it needs basicConstraints CA:TRUE and "
                        "keyUsage keyCertSign");
-    char text[TIME_TEXT_SIZE];
+    char text[CA_TIME_TEXT_SIZE];
     const ASN1_TIME *start = X509_get0_notBefore(root);
     if (ASN1_TIME_cmp_time_t(start, now) > 0) {
-        time_text(start, text);
+        ca_x509_time_text(start, text);
         return err_set(err, ERR_PRECONDITION,
                        "the CA is valid only from %s on; this machine's clock is behind, set it",
                        text);
     }
     const ASN1_TIME *end = X509_get0_notAfter(root);
     if (ASN1_TIME_cmp_time_t(end, now) < 0) {
-        time_text(end, text);
+        ca_x509_time_text(end, text);
         return err_set(err, ERR_PRECONDITION,
                        "the CA expired on %s; if this machine's clock is right, move ca.pem and "
                        "ca-key.pem away, make a new CA and enrol everybody again",
@@ -268,33 +273,11 @@ int ca_x509_check_root(X509 *root, time_t now, struct err *err)
     return 0;
 }
 
-/* The value of the only URI among the names, or NULL when there is none or more than one. */
-static const ASN1_IA5STRING *only_uri(const GENERAL_NAMES *names)
-{
-    const ASN1_IA5STRING *uri = NULL;
-    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
-        const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
-        if (name->type != GEN_URI)
-            continue;
-        if (uri)
-            return NULL;
-        uri = name->d.uniformResourceIdentifier;
-    }
-    return uri;
-}
-
 int ca_x509_trust_domain(const X509 *root, char ret_domain[TRUST_DOMAIN_MAX + 1], struct err *err)
 {
-    CLEANUP_NAMES GENERAL_NAMES *names = X509_get_ext_d2i(root, NID_subject_alt_name, NULL, NULL);
-    const ASN1_IA5STRING *uri = names ? only_uri(names) : NULL;
-    ERR_clear_error();
     const size_t prefix = strlen(SPIFFE_SCHEME);
-    char text[SPIFFE_URI_MAX] = "";
-    /* ASN.1 strings have a length and may hold a NUL; a text cut there would be another name. */
-    if (uri && (size_t)ASN1_STRING_length(uri) < sizeof(text) &&
-        !memchr(ASN1_STRING_get0_data(uri), '\0', (size_t)ASN1_STRING_length(uri)))
-        memcpy(text, ASN1_STRING_get0_data(uri), (size_t)ASN1_STRING_length(uri));
-    if (strncmp(text, SPIFFE_SCHEME, prefix) != 0)
+    char text[SPIFFE_URI_MAX];
+    if (cert_uri(root, text, NULL) < 0 || strncmp(text, SPIFFE_SCHEME, prefix) != 0)
         return err_set(err, ERR_INVALID,
                        "the CA certificate does not name its trust domain; it needs exactly one "
                        "URI subject alternative name, spiffe://<trust-domain>");
@@ -304,58 +287,26 @@ int ca_x509_trust_domain(const X509 *root, char ret_domain[TRUST_DOMAIN_MAX + 1]
     return 0;
 }
 
-int ca_pem_from_key(EVP_PKEY *key, BIO **ret, struct err *err)
+int ca_x509_time(const ASN1_TIME *when, int64_t *ret_s, struct err *err)
 {
-    CLEANUP_BIO BIO *bio = BIO_new(BIO_s_secmem());
-    if (!bio || PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL) != 1)
-        return ca_openssl_err(err, "cannot write the key as PEM");
-    *ret = TAKE_PTR(bio);
+    struct tm tm;
+    if (ASN1_TIME_to_tm(when, &tm) != 1)
+        return cert_openssl_err(err, ERR_INVALID, "the certificate has a date that is none");
+    *ret_s = (int64_t)timegm(&tm);
     return 0;
 }
 
-int ca_pem_from_cert(X509 *cert, BIO **ret, struct err *err)
+void ca_x509_time_text(const ASN1_TIME *when, char ret[CA_TIME_TEXT_SIZE])
 {
-    CLEANUP_BIO BIO *bio = BIO_new(BIO_s_mem());
-    if (!bio || PEM_write_bio_X509(bio, cert) != 1)
-        return ca_openssl_err(err, "cannot write the certificate as PEM");
-    *ret = TAKE_PTR(bio);
-    return 0;
+    struct tm tm;
+    if (ASN1_TIME_to_tm(when, &tm) != 1 || strftime(ret, CA_TIME_TEXT_SIZE, "%F %T UTC", &tm) == 0)
+        (void)snprintf(ret, CA_TIME_TEXT_SIZE, "an unreadable date");
 }
 
-/* Without a callback OpenSSL would stop and ask for a passphrase on the terminal. */
-static int no_passphrase(char *buf, int size, int writing, void *data)
+bool ca_x509_signed_by(X509 *cert, const X509 *issuer)
 {
-    (void)buf;
-    (void)size;
-    (void)writing;
-    (void)data;
-    return -1;
-}
-
-int ca_pem_to_key(const char *pem, size_t size, EVP_PKEY **ret, struct err *err)
-{
-    CLEANUP_BIO BIO *bio = BIO_new_mem_buf(pem, (int)MIN(size, (size_t)INT_MAX));
-    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
-    if (!key) {
-        (void)ca_openssl_err(err, "not an unencrypted private key in PEM");
-        if (err)
-            err->code = ERR_INVALID;
-        return -1;
-    }
-    *ret = key;
-    return 0;
-}
-
-int ca_pem_to_cert(const char *pem, size_t size, X509 **ret, struct err *err)
-{
-    CLEANUP_BIO BIO *bio = BIO_new_mem_buf(pem, (int)MIN(size, (size_t)INT_MAX));
-    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, no_passphrase, NULL) : NULL;
-    if (!cert) {
-        (void)ca_openssl_err(err, "not a certificate in PEM");
-        if (err)
-            err->code = ERR_INVALID;
-        return -1;
-    }
-    *ret = cert;
-    return 0;
+    EVP_PKEY *key = issuer ? X509_get0_pubkey(issuer) : NULL;
+    bool good = key && X509_verify(cert, key) == 1;
+    ERR_clear_error();
+    return good;
 }

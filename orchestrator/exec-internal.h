@@ -11,8 +11,9 @@
 #define EXEC_SIGNAL_MAX 16u          /* bytes of a signal's name, with its NUL */
 
 enum exec_state {
-    EXEC_NEW,     /* waiting for the open message */
-    EXEC_PENDING, /* ordered; the runner has not spoken of it yet */
+    EXEC_NEW,       /* waiting for the open message */
+    EXEC_ADMITTING, /* allowed or denied; waiting for the audit to say so */
+    EXEC_PENDING,   /* ordered; the runner has not spoken of it yet */
     EXEC_RUNNING,
     EXEC_ENDED,   /* the end record is on its way to the client */
     EXEC_CLOSING, /* the status is on its way */
@@ -30,10 +31,14 @@ struct exec_due {
     uint64_t grace_ms;
 };
 
+struct exec_admission;
+
 struct exec {
     struct orchestrator *orchestrator;
     struct rpc_call *call;
-    struct sandbox *sandbox; /* NULL while it is not in the sandbox's table */
+    struct exec_admission *admission;    /* while the audit is being written */
+    char sandbox_id[SANDBOX_ID_MAX + 1]; /* asked for */
+    struct sandbox *sandbox;             /* NULL while it is not in the sandbox's table */
     struct command_id id;
     enum exec_state state;
     struct loop_timer *deadline;
@@ -74,6 +79,12 @@ void exec_fail_foreign(struct exec *exec, const struct err *why);
 void exec_notice(struct exec *exec, Sandstorm__V1__ExecNoticeKind kind, const char *detail);
 void exec_reply(struct exec *exec, Sandstorm__V1__ExecResponse *response);
 void exec_finish_ended(struct exec *exec);
+void exec_close_stream(struct exec *exec, const struct err *status);
+/* exec_admit.c */
+/* The open message: allowed or not, written down, then ordered or refused. */
+int exec_admit(struct exec *exec, const Sandstorm__V1__ExecRequest *request,
+               struct err *err) must_use;
+void exec_admit_forget(struct exec *exec);
 /* exec_events.c */
 void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *detail);
 /* exec_orders.c */

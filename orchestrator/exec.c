@@ -1,23 +1,22 @@
 /* The client's side of an exec: CommandService.Exec. Streams come from common/rpc_server.c; the
- * open message finds the sandbox and orders the command (orchestrator/exec_orders.c), later
- * messages are passed on, and the answers come from orchestrator/exec_events.c. A client that goes
- * away leaves the command to its own policy. */
+ * open message is judged and orders the command (orchestrator/exec_admit.c), later messages are
+ * passed on (orchestrator/exec_orders.c), and the answers come from orchestrator/exec_events.c. A
+ * client that goes away leaves the command to its own policy. */
 #include "orchestrator/exec-internal.h"
 
-#include "common/clock.h"
 #include "common/wire.h"
 
 #include <assert.h>
-#include <openssl/sha.h>
 #include <string.h>
 
 static const char *const state_names[EXEC_STATE_COUNT_] = {
-    [EXEC_NEW] = "new",     [EXEC_PENDING] = "pending", [EXEC_RUNNING] = "running",
-    [EXEC_ENDED] = "ended", [EXEC_CLOSING] = "closing",
+    [EXEC_NEW] = "new",         [EXEC_ADMITTING] = "admitting", [EXEC_PENDING] = "pending",
+    [EXEC_RUNNING] = "running", [EXEC_ENDED] = "ended",         [EXEC_CLOSING] = "closing",
 };
 
 static const bool transitions[EXEC_STATE_COUNT_][EXEC_STATE_COUNT_] = {
-    [EXEC_NEW] = { [EXEC_PENDING] = true, [EXEC_CLOSING] = true },
+    [EXEC_NEW] = { [EXEC_ADMITTING] = true, [EXEC_CLOSING] = true },
+    [EXEC_ADMITTING] = { [EXEC_PENDING] = true, [EXEC_CLOSING] = true },
     [EXEC_PENDING] = { [EXEC_RUNNING] = true, [EXEC_CLOSING] = true },
     [EXEC_RUNNING] = { [EXEC_ENDED] = true, [EXEC_CLOSING] = true },
     [EXEC_ENDED] = { [EXEC_CLOSING] = true },
@@ -71,7 +70,7 @@ void exec_notice(struct exec *exec, Sandstorm__V1__ExecNoticeKind kind, const ch
     exec_reply(exec, &response);
 }
 
-static void close_stream(struct exec *exec, const struct err *status)
+void exec_close_stream(struct exec *exec, const struct err *status)
 {
     exec_set_state(exec, EXEC_CLOSING);
     leave_sandbox(exec);
@@ -93,7 +92,7 @@ void exec_fail_foreign(struct exec *exec, const struct err *why)
         return;
     log_info("exec refused or cut", LF_STR("command", exec->id.text),
              LF_STR("client", rpc_call_peer(exec->call)->name), LF_ERR(why));
-    close_stream(exec, why);
+    exec_close_stream(exec, why);
 }
 
 /* Ends the client's stream, not the command: that has its own policy for a client that is gone. */
@@ -118,88 +117,6 @@ void exec_finish_ended(struct exec *exec)
 
 /* From the client. */
 
-static int keep_spec(struct exec *exec, const Sandstorm__V1__CommandSpec *spec, struct err *err)
-{
-    if (wire_pack(&spec->base, &exec->spec, &exec->spec_size, err) < 0)
-        return -1;
-    (void)SHA256(exec->spec, exec->spec_size, exec->digest);
-    /* It travels on inside a frame inside a message, whose fields count too. */
-    return wire_scan_within(&sandstorm__v1__command_spec__descriptor, exec->spec, exec->spec_size,
-                            WIRE_FIELDS_MAX - EXEC_FIELDS_AROUND, err);
-}
-
-/* A second client with the same command id takes over; the first is told. One that means another
- * command by that id takes nothing from anybody. */
-static int supersede(struct exec *exec, struct sandbox *sandbox, struct err *err)
-{
-    struct exec *older = exec_find(sandbox, &exec->id);
-    if (!older)
-        return 0;
-    if (memcmp(older->digest, exec->digest, sizeof(exec->digest)) != 0)
-        return err_set(err, ERR_EXISTS,
-                       "command %s: this id is taken by a different command; use a new one",
-                       exec->id.text);
-    struct err why;
-    (void)err_set(&why, ERR_PRECONDITION, "another client has attached to it");
-    /* Records that were granted to it may be on their way. */
-    exec->granted = older->granted;
-    (void)memcpy(exec->started_by, older->started_by, sizeof(exec->started_by));
-    close_stream(older, &why);
-    return 0;
-}
-
-static int find_sandbox(struct exec *exec, const char *id, struct sandbox **ret, struct err *err)
-{
-    struct sandbox *sandbox;
-    if (registry_get(exec->orchestrator->registry, id, &sandbox, err) < 0)
-        return -1;
-    if (!sandbox->session)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "sandbox \"%s\" is offline (last seen %lld s ago); check its VM and its "
-                       "sandstorm-agent",
-                       id, (long long)((wall_ms() - sandbox->last_seen_ms) / 1000));
-    if (!sandbox->runner_connected)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "sandbox \"%s\" is online, but no sandstorm-runner is running there", id);
-    *ret = sandbox;
-    return 0;
-}
-
-static int on_open(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
-{
-    const Sandstorm__V1__ExecOpen *open = request->open;
-    struct sandbox *sandbox;
-    if (exec->state != EXEC_NEW)
-        return err_set(err, ERR_INVALID, "open may only be the first message");
-    if (!open->spec)
-        return err_set(err, ERR_INVALID, "open has no spec");
-    if (find_sandbox(exec, open->sandbox_id, &sandbox, err) < 0)
-        return -1;
-    int r = *open->command_id ? command_id_parse(open->command_id, &exec->id, err)
-                              : command_id_new(&exec->id, err);
-    if (r < 0 || keep_spec(exec, open->spec, err) < 0 || supersede(exec, sandbox, err) < 0)
-        return -1;
-    exec_take_up(sandbox, &exec->id);
-    exec->sandbox = sandbox;
-    HASH_ADD_KEYPTR(hh, sandbox->execs, exec->id.text, COMMAND_ID_LEN, exec);
-    exec->received = exec->acked = open->from_offset;
-    exec->client_limit = open->limit;
-    exec->grants_itself = open->server_credit;
-    exec->due.start = true;
-    exec_set_state(exec, EXEC_PENDING);
-    log_info("command ordered", LF_STR("command", exec->id.text), LF_STR("sandbox", sandbox->id),
-             LF_STR("client", rpc_call_peer(exec->call)->name));
-
-    Sandstorm__V1__ExecAccepted accepted = SANDSTORM__V1__EXEC_ACCEPTED__INIT;
-    accepted.command_id = exec->id.text;
-    Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
-    response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_ACCEPTED;
-    response.accepted = &accepted;
-    exec_reply(exec, &response);
-    exec_flush(exec);
-    return 0;
-}
-
 static int on_credit(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
     const Sandstorm__V1__Credit *credit = request->credit;
@@ -210,7 +127,7 @@ static int on_credit(struct exec *exec, const Sandstorm__V1__ExecRequest *reques
     exec->due.credit = true;
     if (exec->state == EXEC_ENDED && exec->acked == exec->end_offset) {
         exec_leave_behind(exec->sandbox, &exec->id, true);
-        close_stream(exec, NULL);
+        exec_close_stream(exec, NULL);
     }
     return 0;
 }
@@ -271,7 +188,7 @@ static const struct {
     Sandstorm__V1__ExecRequest__KindCase kind;
     int (*fn)(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err);
 } requests[] = {
-    { SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN, on_open },
+    { SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN, exec_admit },
     { SANDSTORM__V1__EXEC_REQUEST__KIND_CREDIT, on_credit },
     { SANDSTORM__V1__EXEC_REQUEST__KIND_STDIN, on_stdin },
     { SANDSTORM__V1__EXEC_REQUEST__KIND_SIGNAL, on_signal },
@@ -350,6 +267,7 @@ static void on_writable(void *owner)
 
 static void exec_free(struct exec *exec)
 {
+    exec_admit_forget(exec);
     loop_timer_free(exec->deadline);
     rpc_call_release(exec->call);
     buf_done(&exec->input);
@@ -385,7 +303,7 @@ static void on_deadline(void *userdata)
         break;
     case EXEC_ENDED:
         /* It has the end record or never will; the runner keeps the command for a later attach. */
-        close_stream(exec, NULL);
+        exec_close_stream(exec, NULL);
         break;
     default:
         rpc_call_cancel(exec->call);

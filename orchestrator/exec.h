@@ -28,7 +28,11 @@ int exec_event(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
                struct err *err) must_use;
 int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
                    struct err *err) must_use;
-void exec_session_lost(struct sandbox *sandbox);
+/* `back_at_once`: another stream of the same link takes over in this moment; nobody need know. */
+void exec_session_lost(struct sandbox *sandbox, bool back_at_once);
+/* The machine behind it does not count any more: its commands go on without us, and nobody hears of
+ * them here. `why` as in "was revoked". */
+void exec_sandbox_gone(struct sandbox *sandbox, const char *why);
 /* The link is there, its runner is not. */
 void exec_runner_away(struct sandbox *sandbox);
 void exec_session_writable(struct sandbox *sandbox);

@@ -5,10 +5,12 @@
 
 #include <string.h>
 
-void exec_session_lost(struct sandbox *sandbox)
+void exec_session_lost(struct sandbox *sandbox, bool back_at_once)
 {
     sandbox->in_step = sandbox->listing = false;
     struct exec *exec, *next;
+    if (back_at_once)
+        return;
     HASH_ITER (hh, sandbox->execs, exec, next) {
         if (exec->link_lost)
             continue;
@@ -16,6 +18,18 @@ void exec_session_lost(struct sandbox *sandbox)
         exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_LINK_LOST,
                     "the sandbox's link is away; the command goes on and its output will follow");
     }
+}
+
+void exec_sandbox_gone(struct sandbox *sandbox, const char *why)
+{
+    struct exec *exec, *next;
+    struct err err;
+    (void)err_set(&err, ERR_DENIED,
+                  "sandbox \"%s\" %s; what its commands do is not known here any more", sandbox->id,
+                  why);
+    HASH_ITER (hh, sandbox->execs, exec, next)
+        exec_fail(exec, &err);
+    sandbox->leftover_count = 0;
 }
 
 void exec_runner_away(struct sandbox *sandbox)

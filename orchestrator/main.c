@@ -7,6 +7,7 @@
 #include "orchestrator/ca.h"
 #include "orchestrator/init.h"
 #include "orchestrator/orchestrator.h"
+#include "orchestrator/store.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -15,23 +16,37 @@
 
 struct settings {
     char *listen;
+    char *http_listen;
     char *state_dir;
     char *user;
     char *log_level;
     char *log_format;
     uint64_t heartbeat_us;
+    uint64_t lifetime_us;
+    uint64_t window_us;
     uint64_t files;
+    bool penalties;
 };
 
 static const struct config_key keys[] = {
     { "listen", "SANDSTORM_LISTEN", CONFIG_STRING, offsetof(struct settings, listen), "[::]:5000",
       0, 0, "address and port for agents and clients" },
+    { "http_listen", "SANDSTORM_HTTP_LISTEN", CONFIG_STRING, offsetof(struct settings, http_listen),
+      NULL, 0, 0,
+      "address and port for enrolment, login and health checks (HTTPS); empty means the port after "
+      "`listen`" },
     { "state_dir", "SANDSTORM_STATE_DIR", CONFIG_STRING, offsetof(struct settings, state_dir),
       "/var/lib/sandstorm/orchestrator", 0, 0, "what `init` made" },
     { "user", NULL, CONFIG_STRING, offsetof(struct settings, user), NULL, 0, 0,
       "the user to become when started as root; empty means to stay" },
     { "heartbeat_interval", NULL, CONFIG_DURATION, offsetof(struct settings, heartbeat_us), "30s",
       100000, 3600000000, "how often agents report" },
+    { "certificate_lifetime", NULL, CONFIG_DURATION, offsetof(struct settings, lifetime_us), "24h",
+      10000000, 31536000000000, "how long the certificates of agents and clients are valid" },
+    { "renewal_window", NULL, CONFIG_DURATION, offsetof(struct settings, window_us), "7d", 0,
+      31536000000000, "how long after its end a certificate can still be renewed" },
+    { "source_penalties", NULL, CONFIG_BOOL, offsetof(struct settings, penalties), "true", 0, 0,
+      "refuse addresses for a while that keep offering wrong tokens or keys" },
     { "open_files", NULL, CONFIG_UINT, offsetof(struct settings, files), "1024", 64, 1000000,
       "refuse to start with a lower limit of open files; an agent takes one" },
     { "log_level", "SANDSTORM_LOG_LEVEL", CONFIG_STRING, offsetof(struct settings, log_level),
@@ -45,55 +60,62 @@ struct arguments {
     const char *config;
     const char *state_dir;
     const char *listen;
+    const char *http_listen;
     const char *trust_domain;
-    const char *out;
     struct option_list names;
-    uint64_t ttl_us;
+    bool finish, force;
 };
 
 static const struct option options[] = {
     { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of " SETTINGS_FILE,
       offsetof(struct arguments, config), 0, 0 },
-    { "state-dir", 's', OPTION_STRING, "DIR",
-      "Where the CA and the identities are, over the settings",
+    { "state-dir", 's', OPTION_STRING, "DIR", "Where the CA and the store are, over the settings",
       offsetof(struct arguments, state_dir), 0, 0 },
     { "listen", 'l', OPTION_STRING, "ADDRESS", "Address and port to serve on, over the settings",
       offsetof(struct arguments, listen), 0, 0 },
+    { "http-listen", 0, OPTION_STRING, "ADDRESS",
+      "Address and port of the HTTPS front, over the settings",
+      offsetof(struct arguments, http_listen), 0, 0 },
     { "trust-domain", 0, OPTION_STRING, "DOMAIN",
       "init: the domain in every identity, sandstorm.local if not given",
       offsetof(struct arguments, trust_domain), 0, 0 },
     { "name", 'n', OPTION_LIST, "NAME",
       "init: a DNS name or address by which agents and clients reach this orchestrator",
       offsetof(struct arguments, names), 0, 0 },
-    { "out", 'o', OPTION_STRING, "DIR", "issue-agent, issue-client: the directory to write",
-      offsetof(struct arguments, out), 0, 0 },
-    { "ttl", 0, OPTION_DURATION, "TIME",
-      "issue-agent, issue-client: how long the certificate is valid, 24h if not given",
-      offsetof(struct arguments, ttl_us), 1000000, CA_LIFETIME_S * 1000000 },
+    { "finish", 0, OPTION_FLAG, NULL,
+      "ca rotate: let the old CA go, when every agent and client has renewed",
+      offsetof(struct arguments, finish), 0, 0 },
+    { "force", 0, OPTION_FLAG, NULL,
+      "ca rotate --finish: also before all certificates of the old CA have ended",
+      offsetof(struct arguments, force), 0, 0 },
     { 0 },
 };
 
 static const struct option_verb verbs[] = {
     { "serve", "", "Serve agents and clients; what happens without a verb" },
     { "init", "", "Make a CA, the server's certificate and a client certificate for the admin" },
-    { "issue-agent", "SANDBOX", "Sign a certificate for the agent of a sandbox" },
-    { "issue-client", "NAME", "Sign a certificate for a client" },
+    { "fingerprint", "", "Print the CA's fingerprint, by which agents and clients know it" },
+    { "ca", "rotate",
+      "Begin to replace the CA; with --finish, end it. Stop the orchestrator first" },
+    { "recover", "NAME", "Make a new identity for an admin, when all others are lost" },
     { 0 },
 };
 
 static const char *const examples[] = {
     "sandstorm-orchestrator init --name orchestrator.example.com",
     "Prepare /var/lib/sandstorm/orchestrator",
-    "sandstorm-orchestrator issue-agent web-1 --out web-1",
-    "Make the identity that the agent in the VM web-1 needs",
+    "sandstorm-orchestrator ca rotate",
+    "Make a new CA; the old one stays valid until 'ca rotate --finish'",
     NULL,
 };
 
 static const char *const environment[] = {
     "SANDSTORM_LISTEN",
     "Address and port to serve on",
+    "SANDSTORM_HTTP_LISTEN",
+    "Address and port of the HTTPS front",
     "SANDSTORM_STATE_DIR",
-    "Where the CA and the identities are",
+    "Where the CA, the identities and the store are",
     "SANDSTORM_LOG_LEVEL",
     "error, warn, info or debug",
     "SANDSTORM_LOG_FORMAT",
@@ -118,7 +140,6 @@ static const struct option_page page = {
 struct invocation {
     const struct arguments *arguments;
     const struct settings *settings;
-    const char *argument; /* what follows the verb, or NULL */
 };
 
 static const char *state_dir(const struct invocation *call)
@@ -126,23 +147,34 @@ static const char *state_dir(const struct invocation *call)
     return call->arguments->state_dir ? call->arguments->state_dir : call->settings->state_dir;
 }
 
-static uint64_t ttl_s(const struct invocation *call)
+static int run_serve(const void *userdata, const char *argument, struct err *err)
 {
-    return call->arguments->ttl_us ? call->arguments->ttl_us / 1000000 : LEAF_LIFETIME_S;
-}
+    (void)argument;
+    const struct invocation *call = userdata;
 
-static int run_serve(const struct invocation *call, struct err *err)
-{
     const struct settings *settings = call->settings;
-    const struct orchestrator_config config = {
+    struct orchestrator_config config = {
         .listen = call->arguments->listen ? call->arguments->listen : settings->listen,
+        .http_listen =
+            call->arguments->http_listen ? call->arguments->http_listen : settings->http_listen,
         .state_dir = state_dir(call),
         .heartbeat_ms = settings->heartbeat_us / 1000,
+        .lifetime_s = settings->lifetime_us / 1000000,
+        .window_s = settings->window_us / 1000000,
+        .penalties = settings->penalties,
     };
     struct orchestrator *orchestrator;
     struct endpoint listen;
+    char next[ENDPOINT_HOST_MAX + 16];
     if (endpoint_parse(config.listen, &listen, err) < 0)
         return err_wrap(err, "listen");
+    if (!config.http_listen) {
+        if (endpoint_next(config.listen, next, sizeof(next), err) < 0)
+            return err_wrap(err, "http_listen");
+        config.http_listen = next;
+    }
+    if (endpoint_parse(config.http_listen, &listen, err) < 0)
+        return err_wrap(err, "http_listen");
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
         daemon_prepare(err) < 0 || daemon_raise_files(settings->files, NULL, err) < 0 ||
         daemon_drop_privileges(settings->user, err) < 0 ||
@@ -153,8 +185,11 @@ static int run_serve(const struct invocation *call, struct err *err)
     return r;
 }
 
-static int run_init(const struct invocation *call, struct err *err)
+static int run_init(const void *userdata, const char *argument, struct err *err)
 {
+    (void)argument;
+    const struct invocation *call = userdata;
+
     const struct arguments *arguments = call->arguments;
     const struct init_config config = {
         .state_dir = state_dir(call),
@@ -164,118 +199,105 @@ static int run_init(const struct invocation *call, struct err *err)
     };
     if (init_run(&config, err) < 0)
         return -1;
+    char fingerprint[INIT_FINGERPRINT_MAX];
+    if (init_fingerprint(config.state_dir, fingerprint, err) < 0)
+        return -1;
     (void)printf("Made a CA for %s in %s.\n"
+                 "Its fingerprint, for agents and clients to know it by: %s\n"
                  "The admin's client identity is %s/clients/admin; keep it secret.\n"
-                 "Next: sandstorm-orchestrator issue-agent SANDBOX --out DIR --state-dir %s\n",
-                 config.trust_domain, config.state_dir, config.state_dir, config.state_dir);
+                 "Next: start 'sandstorm-orchestrator', then let a VM join with a token from\n"
+                 "'sandstorm token create --identity %s/clients/admin'.\n",
+                 config.trust_domain, config.state_dir, fingerprint, config.state_dir,
+                 config.state_dir);
     return 0;
 }
 
-static int need(const struct invocation *call, const char *what, struct err *err)
+static int run_fingerprint(const void *userdata, const char *argument, struct err *err)
 {
-    if (!call->argument)
-        return err_set(err, ERR_INVALID, "give the %s; see --help", what);
-    if (!call->arguments->out)
-        return err_set(err, ERR_INVALID, "say where to write the identity with --out DIR");
-    return 0;
-}
+    (void)argument;
+    const struct invocation *call = userdata;
 
-static int run_issue_agent(const struct invocation *call, struct err *err)
-{
-    if (need(call, "sandbox's name", err) < 0 ||
-        init_issue_agent(state_dir(call), call->argument, call->arguments->out, ttl_s(call), err) <
-            0)
+    char fingerprint[INIT_FINGERPRINT_MAX];
+    if (init_fingerprint(state_dir(call), fingerprint, err) < 0)
         return -1;
-    (void)printf("Wrote the identity of sandbox \"%s\" to %s, valid for %llu h.\n"
-                 "Copy it to /var/lib/sandstorm/agent/identity on its VM, or where identity_dir "
-                 "says.\n",
-                 call->argument, call->arguments->out,
-                 (unsigned long long)(ttl_s(call) + 3599) / 3600);
+    (void)printf("%s\n", fingerprint);
     return 0;
 }
 
-static int run_issue_client(const struct invocation *call, struct err *err)
+static int run_recover(const void *userdata, const char *argument, struct err *err)
 {
-    if (need(call, "client's name", err) < 0 ||
-        init_issue_client(state_dir(call), call->argument, call->arguments->out, ttl_s(call), err) <
-            0)
+    const struct invocation *call = userdata;
+
+    if (!argument)
+        return err_set(err, ERR_INVALID, "give the admin's name; see --help");
+    if (init_recover(state_dir(call), argument, err) < 0)
         return -1;
-    (void)printf("Wrote the identity of client \"%s\" to %s, valid for %llu h.\n"
-                 "Use it with SANDSTORM_IDENTITY.\n",
-                 call->argument, call->arguments->out,
-                 (unsigned long long)(ttl_s(call) + 3599) / 3600);
+    (void)printf("\"%s\" is an admin now, whatever it was before; its identity is %s/clients/%s.\n"
+                 "Earlier certificates of that name do not count any more. Next: start the "
+                 "orchestrator, and use it with --identity.\n",
+                 argument, state_dir(call), argument);
     return 0;
 }
 
-static const struct {
-    const char *name;
-    bool takes_argument;
-    int (*run)(const struct invocation *call, struct err *err);
-} dispatch[] = {
+/* All certificates of the old CA have ended, or could be renewed no more. */
+static uint64_t overlap_s(const struct invocation *call)
+{
+    const struct settings *settings = call->settings;
+    return call->arguments->force ? 0 : (settings->lifetime_us + settings->window_us) / 1000000;
+}
+
+static int run_ca(const void *userdata, const char *argument, struct err *err)
+{
+    const struct invocation *call = userdata;
+
+    const char *dir = state_dir(call);
+    CLEANUP_STORE struct store *lock = NULL; /* nobody else may be at work there */
+    if (!argument || strcmp(argument, "rotate") != 0)
+        return err_set(err, ERR_INVALID, "say what to do with the CA: ca rotate");
+    if (store_open(dir, NULL, &lock, err) < 0)
+        return -1;
+    if (call->arguments->finish) {
+        if (ca_rotate_finish(dir, overlap_s(call), err) < 0)
+            return -1;
+        (void)printf("The old CA is gone; the orchestrator's certificate is of the new one. Start "
+                     "the orchestrator.\nTokens and images need the new fingerprint: "
+                     "'sandstorm-orchestrator fingerprint'.\n");
+        return 0;
+    }
+    if (ca_rotate_begin(dir, err) < 0)
+        return -1;
+    (void)printf("There is a new CA, and both are trusted. Start the orchestrator: agents and "
+                 "clients get the new one as they renew.\nIn %llu h all of them will have: then "
+                 "stop it again and run 'sandstorm-orchestrator ca rotate --finish'.\n",
+                 (unsigned long long)(overlap_s(call) + 3599) / 3600);
+    return 0;
+}
+
+static const struct program_verb dispatch[] = {
     { "serve", false, run_serve },
     { "init", false, run_init },
-    { "issue-agent", true, run_issue_agent },
-    { "issue-client", true, run_issue_client },
+    { "fingerprint", false, run_fingerprint },
+    { "ca", true, run_ca },
+    { "recover", true, run_recover },
+    { 0 },
 };
-
-static int run_verb(const char *verb, const struct invocation *call, struct err *err)
-{
-    const char *names[ELEMENTS(dispatch) + 1] = { 0 };
-    for (size_t i = 0; i < ELEMENTS(dispatch); i++) {
-        names[i] = dispatch[i].name;
-        if (strcmp(dispatch[i].name, verb) != 0)
-            continue;
-        if (call->argument && !dispatch[i].takes_argument)
-            return err_set(err, ERR_INVALID, "\"%s\" is not expected after %s", call->argument,
-                           verb);
-        return dispatch[i].run(call, err);
-    }
-    const char *near = nearest_name(verb, names);
-    return err_set(err, ERR_INVALID, "there is no verb \"%s\"%s%s%s See --help.", verb,
-                   near ? "; did you mean \"" : ".", near ? near : "", near ? "\"?" : "");
-}
-
-/* Options may stand before the verb, after it, and after its argument. */
-static int parse(int argc, char **argv, struct arguments *arguments, const char **ret_verb,
-                 const char **ret_argument, bool *ret_done, struct err *err)
-{
-    const char *words[2] = { NULL, NULL };
-    unsigned count = 0;
-    int at = 0;
-    for (;;) {
-        int rest;
-        if (program_parse(&page, argc - at, argv + at, arguments, ret_done, &rest, err) < 0)
-            return -1;
-        if (*ret_done)
-            return 0;
-        at += rest;
-        if (at >= argc)
-            break;
-        if (count == ELEMENTS(words))
-            return err_set(err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[at]);
-        words[count++] = argv[at];
-    }
-    *ret_verb = words[0] ? words[0] : "serve";
-    *ret_argument = words[1];
-    return 0;
-}
 
 int main(int argc, char **argv)
 {
     struct arguments arguments = { 0 };
     struct settings settings = { 0 };
-    struct invocation call = { .arguments = &arguments, .settings = &settings };
+    const struct invocation call = { .arguments = &arguments, .settings = &settings };
     struct err err = { 0 };
-    const char *verb = NULL;
+    const char *verb = NULL, *argument = NULL;
     bool done = false;
-    int r = parse(argc, argv, &arguments, &verb, &call.argument, &done, &err);
+    int r = program_words(&page, argc, argv, &arguments, &verb, &argument, &done, &err);
     if (r == 0 && done)
         return 0;
     if (r == 0)
         r = config_load(keys, arguments.config ? arguments.config : SETTINGS_FILE,
                         arguments.config != NULL, &settings, &err);
     if (r == 0)
-        r = run_verb(verb, &call, &err);
+        r = program_dispatch(dispatch, verb ? verb : "serve", argument, &call, &err);
     config_free(keys, &settings);
     return r < 0 ? program_fail(page.program, &err) : 0;
 }

@@ -17,19 +17,30 @@ struct orchestrator {
     struct registry *registry;
     struct health *health;
     struct reflection *reflection;
+    struct store *store;
+    struct ca *ca; /* the store's thread alone signs with it */
+    struct clients *clients;
+    struct http_front *front;
+    struct audit_watch *audit_watches;
+    struct loop_timer *warden;
+    uint64_t lifetime_s, window_s;     /* of certificates, and of renewing an expired one */
+    struct log_limit denials;          /* audit rows about wrong secrets; the store's thread */
+    struct log_limit stranger_denials; /* and about certificates that are nobody's */
+    bool serving, stopping;
+    int64_t server_not_after_ms; /* of our own certificate */
+    uint64_t server_warned_us;
     struct rpc_creds creds;
     char trust_domain[TRUST_DOMAIN_MAX + 1]; /* whose certificates count here */
     uint64_t heartbeat_ms;
     uint64_t last_epoch;
-    struct log_limit faults; /* lines about peers that break the protocol */
-    uint64_t events_dropped; /* events about commands that no client follows */
+    struct log_limit refusals; /* lines about certificates that were not given */
+    struct log_limit faults;   /* lines about peers that break the protocol */
+    uint64_t events_dropped;   /* events about commands that no client follows */
 };
 
 /* methods.c */
 extern const struct rpc_method orchestrator_methods[];
 
-/* control_sandbox.c */
-int control_list_sandboxes(void *userdata, struct rpc_call *call, const ProtobufCMessage *request,
-                           struct err *err);
-int control_get_sandbox(void *userdata, struct rpc_call *call, const ProtobufCMessage *request,
-                        struct err *err);
+/* warden.c */
+int warden_start(struct orchestrator *orchestrator, struct err *err) must_use;
+void warden_sweep(struct orchestrator *orchestrator);

@@ -3,6 +3,10 @@
  * orchestrator/methods.c says where each call goes. */
 #include "orchestrator/orchestrator-internal.h"
 
+#include "orchestrator/access.h"
+#include "orchestrator/ca.h"
+#include "orchestrator/clients.h"
+#include "orchestrator/front.h"
 #include "orchestrator/session.h"
 
 #include <stdio.h>
@@ -28,13 +32,8 @@ static void on_drained(void *userdata)
     loop_quit(orchestrator->loop);
 }
 
-static void on_stop(void *userdata, bool hurry)
+static void begin_stop(struct orchestrator *orchestrator)
 {
-    struct orchestrator *orchestrator = userdata;
-    if (hurry) {
-        rpc_server_cut(orchestrator->server);
-        return;
-    }
     health_set_serving(orchestrator->health, false);
     for (struct sandbox *one = registry_any(orchestrator->registry); one; one = one->hh.next)
         if (one->session)
@@ -44,15 +43,144 @@ static void on_stop(void *userdata, bool hurry)
     rpc_server_drain(orchestrator->server, ORCHESTRATOR_DRAIN_US, on_drained, orchestrator);
 }
 
+static void on_stop(void *userdata, bool hurry)
+{
+    struct orchestrator *orchestrator = userdata;
+    orchestrator->stopping = true;
+    /* While it starts, whoever turns the loop looks at the flag. */
+    if (orchestrator->serving && hurry)
+        rpc_server_cut(orchestrator->server);
+    else if (orchestrator->serving)
+        begin_stop(orchestrator);
+}
+
+/* The server's identity and the CA, made consistent first: a rotation may have been cut short, and
+ * the server's certificate may be near its end. */
 static int load_identity(struct orchestrator *orchestrator, const char *state_dir, struct err *err)
 {
-    char dir[4096];
-    (void)snprintf(dir, sizeof(dir), "%s/server", state_dir);
-    if (rpc_creds_load(dir, &orchestrator->creds, err) < 0)
-        return err_wrap(err, "run 'sandstorm-orchestrator init --state-dir %s' first", state_dir);
+    char server[4096], ca[4096];
+    (void)snprintf(server, sizeof(server), "%s/server", state_dir);
+    (void)snprintf(ca, sizeof(ca), "%s/ca", state_dir);
+    if (ca_refresh_server(state_dir, err) < 0 || ca_open(ca, &orchestrator->ca, err) < 0 ||
+        rpc_creds_load(server, &orchestrator->creds, err) < 0)
+        return -1;
     if (rpc_creds_check(&orchestrator->creds, err) < 0)
-        return err_wrap(err, "%s", dir);
+        return err_wrap(err, "%s", server);
+    struct rpc_creds_times times;
+    if (rpc_creds_times(&orchestrator->creds, &times, err) < 0)
+        return -1;
+    orchestrator->server_not_after_ms = times.end_ms;
     return rpc_creds_trust_domain(&orchestrator->creds, orchestrator->trust_domain, err);
+}
+
+/* What the store knows, before anybody is let in. */
+
+#define LOAD_PAGE 64u
+
+struct load {
+    struct store_job job;
+    struct orchestrator *orchestrator;
+    bool done;
+};
+
+/* Runs on the store's thread while the loop's does nothing but wait for it. */
+static int load_sandbox(void *userdata, const struct sandbox_record *record, struct err *err)
+{
+    struct orchestrator *orchestrator = userdata;
+    struct sandbox *sandbox;
+    return registry_set(orchestrator->registry, record, &sandbox, err);
+}
+
+static int load_clients(struct orchestrator *orchestrator, struct store_tx *tx, struct err *err)
+{
+    CLEANUP_FREE struct client_record *page = calloc(LOAD_PAGE, sizeof(*page));
+    char after[CLIENT_NAME_MAX + 1] = "";
+    unsigned count;
+    if (!page)
+        return err_nomem(err);
+    do {
+        if (store_client_list(tx, after, page, LOAD_PAGE, &count, err) < 0)
+            return -1;
+        for (unsigned i = 0; i < count; i++) {
+            if (clients_set(orchestrator->clients, &page[i], err) < 0)
+                return -1;
+            (void)snprintf(after, sizeof(after), "%s", page[i].name);
+        }
+    } while (count == LOAD_PAGE);
+    return 0;
+}
+
+static int load_work(struct store_job *job, struct store_tx *tx, struct err *err)
+{
+    struct load *load = CONTAINER_OF(job, struct load, job);
+    if (load_clients(load->orchestrator, tx, err) < 0)
+        return -1;
+    return store_sandbox_each(tx, load_sandbox, load->orchestrator, err);
+}
+
+static void load_done(struct store_job *job)
+{
+    CONTAINER_OF(job, struct load, job)->done = true;
+}
+
+static int load_store(struct orchestrator *orchestrator, struct err *err)
+{
+    struct load load = { .orchestrator = orchestrator,
+                         .job = { .work = load_work, .done = load_done } };
+    if (store_submit(orchestrator->store, &load.job, err) < 0)
+        return -1;
+    while (!load.done)
+        if (loop_turn(orchestrator->loop, UINT64_MAX, err) < 0)
+            return -1;
+    if (load.job.result < 0) {
+        *err = load.job.err;
+        return -1;
+    }
+    if (orchestrator->stopping)
+        return err_set(err, ERR_CANCELLED, "told to stop while starting");
+    if (store_audit_broken(orchestrator->store))
+        log_error("the audit's last row is not the one that was written last; somebody has changed "
+                  "the database. 'sandstorm audit --verify' says where");
+    return 0;
+}
+
+static int listen_http(struct orchestrator *orchestrator, const struct orchestrator_config *config,
+                       struct err *err)
+{
+    const struct http_front_config front = {
+        .listen = config->http_listen,
+        .cert_pem = orchestrator->creds.cert,
+        .key_pem = orchestrator->creds.key,
+        .routes = front_routes,
+        .userdata = orchestrator,
+        .penalties = config->penalties,
+    };
+    return http_front_new(&front, &orchestrator->front, err);
+}
+
+static int listen_grpc(struct orchestrator *orchestrator, const struct orchestrator_config *config,
+                       struct err *err)
+{
+    const struct rpc_server_config server = {
+        .listen = config->listen,
+        .trust_domain = orchestrator->trust_domain,
+        .creds = &orchestrator->creds,
+        .methods = orchestrator_methods,
+        .guard = access_guard,
+        .userdata = orchestrator,
+    };
+    return rpc_server_new(orchestrator->pump, &server, &orchestrator->server, err);
+}
+
+static int check_state(const char *state_dir, struct err *err)
+{
+    char ca[4096];
+    (void)snprintf(ca, sizeof(ca), "%s/ca/ca.pem", state_dir);
+    if (access(ca, F_OK) == 0)
+        return 0;
+    return err_set(err, ERR_NOT_FOUND,
+                   "there is no CA in %s; run 'sandstorm-orchestrator init --state-dir %s' first",
+                   state_dir, state_dir);
 }
 
 int orchestrator_new(const struct orchestrator_config *config, struct orchestrator **ret,
@@ -63,25 +191,32 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
         return err_nomem(err);
     orchestrator->heartbeat_ms = config->heartbeat_ms;
     orchestrator->faults = LOG_LIMIT(FAULTS_PERIOD_US, FAULTS_LOGGED);
-    if (load_identity(orchestrator, config->state_dir, err) < 0 ||
-        loop_new(&orchestrator->loop, err) < 0 ||
+    orchestrator->refusals = LOG_LIMIT(FAULTS_PERIOD_US, FAULTS_LOGGED);
+    orchestrator->stranger_denials = LOG_LIMIT(ACCESS_PERIOD_US, ACCESS_DENIAL_ROWS);
+    orchestrator->lifetime_s = config->lifetime_s;
+    orchestrator->window_s = config->window_s;
+    if (check_state(config->state_dir, err) < 0 || loop_new(&orchestrator->loop, err) < 0 ||
         daemon_new(orchestrator->loop, on_stop, orchestrator, &orchestrator->daemon, err) < 0 ||
+        store_open(config->state_dir, orchestrator->loop, &orchestrator->store, err) < 0 ||
+        load_identity(orchestrator, config->state_dir, err) < 0 ||
         registry_new(&orchestrator->registry, err) < 0 ||
+        clients_new(&orchestrator->clients, err) < 0 || load_store(orchestrator, err) < 0 ||
         health_new(&orchestrator->health, err) < 0 ||
         reflection_new(&orchestrator->reflection, err) < 0 ||
-        rpc_pump_new(orchestrator->loop, &orchestrator->pump, err) < 0)
+        rpc_pump_new(orchestrator->loop, &orchestrator->pump, err) < 0 ||
+        listen_grpc(orchestrator, config, err) < 0)
         goto fail;
-    const struct rpc_server_config server = {
-        .listen = config->listen,
-        .trust_domain = orchestrator->trust_domain,
-        .creds = &orchestrator->creds,
-        .methods = orchestrator_methods,
-        .userdata = orchestrator,
-    };
-    if (rpc_server_new(orchestrator->pump, &server, &orchestrator->server, err) < 0)
+    if (listen_http(orchestrator, config, err) < 0 || warden_start(orchestrator, err) < 0) {
+        /* libgrpc has armed calls by now; they are let go in order. */
+        struct err more;
+        rpc_server_drain(orchestrator->server, 0, on_drained, orchestrator);
+        if (loop_run(orchestrator->loop, &more) < 0)
+            log_error("cannot stop in order", LF_ERR(&more));
         goto fail;
+    }
     log_info("listening", LF_STR("address", config->listen),
              LF_INT("port", rpc_server_port(orchestrator->server)),
+             LF_INT("http_port", http_front_port(orchestrator->front)),
              LF_STR("trust_domain", orchestrator->trust_domain));
     *ret = orchestrator;
     return 0;
@@ -92,8 +227,12 @@ fail:
 
 int orchestrator_run(struct orchestrator *orchestrator, struct err *err)
 {
-    health_set_serving(orchestrator->health, true);
-    daemon_ready("serving on port %d", rpc_server_port(orchestrator->server));
+    orchestrator->serving = true;
+    health_set_serving(orchestrator->health, !orchestrator->stopping);
+    if (orchestrator->stopping)
+        begin_stop(orchestrator);
+    daemon_ready("serving on port %d, enrolment on port %d", rpc_server_port(orchestrator->server),
+                 http_front_port(orchestrator->front));
     return loop_run(orchestrator->loop, err);
 }
 
@@ -101,11 +240,20 @@ void orchestrator_free(struct orchestrator *orchestrator)
 {
     if (!orchestrator)
         return;
+    /* Those who hand us work first, then what works for us: each may still answer the one before.
+     */
+    http_front_free(orchestrator->front);
+    if (orchestrator->loop)
+        loop_drain_posts(orchestrator->loop);
+    store_free(orchestrator->store);
+    loop_timer_free(orchestrator->warden);
     rpc_server_free(orchestrator->server);
     rpc_pump_free(orchestrator->pump);
     reflection_free(orchestrator->reflection);
     health_free(orchestrator->health);
+    clients_free(orchestrator->clients);
     registry_free(orchestrator->registry);
+    ca_free(orchestrator->ca);
     daemon_free(orchestrator->daemon);
     loop_free(orchestrator->loop);
     rpc_creds_clear(&orchestrator->creds);

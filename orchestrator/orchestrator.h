@@ -5,6 +5,7 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ORCHESTRATOR_DRAIN_US     5000000u /* from goodbye to the cut */
@@ -15,8 +16,12 @@ struct orchestrator;
 
 struct orchestrator_config {
     const char *listen;
-    const char *state_dir; /* as `init` made it: server/ holds the server's identity */
+    const char *http_listen;
+    const char *state_dir; /* as `init` made it */
     uint64_t heartbeat_ms;
+    uint64_t lifetime_s; /* of certificates */
+    uint64_t window_s;   /* in which one that has expired may still be renewed */
+    bool penalties;      /* slow down addresses that guess secrets */
 };
 
 int orchestrator_new(const struct orchestrator_config *config, struct orchestrator **ret,

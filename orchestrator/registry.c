@@ -1,8 +1,9 @@
-/* The table of sandboxes. Sandboxes come into it when their agent registers
- * (orchestrator/session.c); clients read it through orchestrator/control_sandbox.c. */
+/* The table of sandboxes. They come into it from the store at start and when they enrol
+ * (orchestrator/enrol.c); clients read it through orchestrator/control_sandbox.c. */
 #include "orchestrator/registry.h"
 
 #include "common/wire.h"
+#include "orchestrator/access.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ void registry_free(struct registry *registry)
     HASH_ITER (hh, registry->sandboxes, sandbox, next) {
         HASH_DEL(registry->sandboxes, sandbox);
         wire_free(sandbox->info);
+        free(sandbox->labels);
         free(sandbox);
     }
     free(registry);
@@ -40,15 +42,19 @@ struct sandbox *registry_find(struct registry *registry, const char *id)
     return sandbox;
 }
 
+int registry_not_found(const char *id, struct err *err)
+{
+    return err_set(err, ERR_NOT_FOUND,
+                   "there is no sandbox \"%s\"; 'sandstorm ls' lists those that have joined", id);
+}
+
 int registry_get(struct registry *registry, const char *id, struct sandbox **ret, struct err *err)
 {
     if (sandbox_id_check(id, err) < 0)
         return -1;
     struct sandbox *sandbox = registry_find(registry, id);
     if (!sandbox)
-        return err_set(err, ERR_NOT_FOUND,
-                       "there is no sandbox \"%s\"; 'sandstorm ls' lists those that have connected",
-                       id);
+        return registry_not_found(id, err);
     *ret = sandbox;
     return 0;
 }
@@ -58,22 +64,38 @@ static int by_id(const struct sandbox *a, const struct sandbox *b)
     return strcmp(a->id, b->id);
 }
 
-int registry_ensure(struct registry *registry, const char *id, struct sandbox **ret,
-                    struct err *err)
+static int add(struct registry *registry, const char *id, struct sandbox **ret, struct err *err)
 {
-    struct sandbox *sandbox = registry_find(registry, id);
-    if (!sandbox) {
-        if (registry_count(registry) >= REGISTRY_SANDBOXES_MAX)
-            return err_set(err, ERR_EXHAUSTED, "this orchestrator already knows %u sandboxes",
-                           REGISTRY_SANDBOXES_MAX);
-        sandbox = calloc(1, sizeof(*sandbox));
-        if (!sandbox)
-            return err_nomem(err);
-        (void)memcpy(sandbox->id, id, strnlen(id, SANDBOX_ID_MAX));
-        sandstorm__v1__metrics__init(&sandbox->metrics);
-        HASH_ADD_KEYPTR_INORDER(hh, registry->sandboxes, sandbox->id, strlen(sandbox->id), sandbox,
-                                by_id);
-    }
+    if (registry_count(registry) >= REGISTRY_SANDBOXES_MAX)
+        return err_set(err, ERR_EXHAUSTED, "this orchestrator already knows %u sandboxes",
+                       REGISTRY_SANDBOXES_MAX);
+    struct sandbox *sandbox = calloc(1, sizeof(*sandbox));
+    if (!sandbox)
+        return err_nomem(err);
+    (void)memcpy(sandbox->id, id, strnlen(id, SANDBOX_ID_MAX));
+    sandbox->calls = LOG_LIMIT(ACCESS_PERIOD_US, ACCESS_AGENT_CALLS);
+    sandbox->denials = LOG_LIMIT(ACCESS_PERIOD_US, ACCESS_DENIAL_ROWS);
+    sandstorm__v1__metrics__init(&sandbox->metrics);
+    HASH_ADD_KEYPTR_INORDER(hh, registry->sandboxes, sandbox->id, strlen(sandbox->id), sandbox,
+                            by_id);
+    *ret = sandbox;
+    return 0;
+}
+
+int registry_set(struct registry *registry, const struct sandbox_record *record,
+                 struct sandbox **ret, struct err *err)
+{
+    CLEANUP_FREE char *labels = strdup(record->labels);
+    struct sandbox *sandbox = registry_find(registry, record->id);
+    if (!labels)
+        return err_nomem(err);
+    if (!sandbox && add(registry, record->id, &sandbox, err) < 0)
+        return -1;
+    free(sandbox->labels);
+    sandbox->labels = TAKE_PTR(labels);
+    (void)memcpy(sandbox->key, record->key, sizeof(sandbox->key));
+    sandbox->enrolled_ms = record->enrolled_ms;
+    sandbox->revoked_ms = record->revoked_ms;
     *ret = sandbox;
     return 0;
 }
@@ -106,10 +128,16 @@ static int check_texts(const Sandstorm__V1__SandboxInfo *info, struct err *err)
         info->vm_id, info->hostname, info->kernel,        info->os,
         info->arch,  info->boot_id,  info->agent_version, info->runner_version,
     };
-    for (size_t i = 0; i < ELEMENTS(texts); i++)
+    for (size_t i = 0; i < ELEMENTS(texts); i++) {
         if (strlen(texts[i]) > REGISTRY_TEXT_MAX)
             return err_set(err, ERR_PROTOCOL, "a text about the sandbox is longer than %u bytes",
                            REGISTRY_TEXT_MAX);
+        /* People will read it on a terminal. */
+        for (const char *c = texts[i]; *c; c++)
+            if ((unsigned char)*c < ' ' || *c == 0x7f)
+                return err_set(err, ERR_PROTOCOL,
+                               "a text about the sandbox has control characters in it");
+    }
     if (info->n_labels > 0)
         return err_set(err, ERR_UNIMPLEMENTED, "labels from the agent are not supported yet");
     return 0;
@@ -139,15 +167,23 @@ int sandbox_set_info(struct sandbox *sandbox, const Sandstorm__V1__SandboxInfo *
     return 0;
 }
 
-void sandbox_describe(struct sandbox *sandbox, Sandstorm__V1__Sandbox *ret)
+void sandbox_describe(struct sandbox *sandbox, struct sandbox_description *ret)
 {
-    sandstorm__v1__sandbox__init(ret);
-    ret->id = sandbox->id;
-    ret->state = sandbox->session ? SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_ONLINE
-                                  : SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_OFFLINE;
-    ret->info = (Sandstorm__V1__SandboxInfo *)sandbox->info;
-    ret->metrics = sandbox->has_metrics ? &sandbox->metrics : NULL;
-    ret->connected_unix_ms = sandbox->connected_ms;
-    ret->last_seen_unix_ms = sandbox->last_seen_ms;
-    ret->runner_connected = sandbox->session && sandbox->runner_connected;
+    Sandstorm__V1__Sandbox *message = &ret->message;
+    sandstorm__v1__sandbox__init(message);
+    message->id = sandbox->id;
+    message->state = sandbox->revoked_ms ? SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_REVOKED
+                     : sandbox->session  ? SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_ONLINE
+                                         : SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_OFFLINE;
+    message->info = (Sandstorm__V1__SandboxInfo *)sandbox->info;
+    message->metrics = sandbox->has_metrics ? &sandbox->metrics : NULL;
+    message->connected_unix_ms = sandbox->connected_ms;
+    message->last_seen_unix_ms = sandbox->last_seen_ms;
+    message->runner_connected = sandbox->session && sandbox->runner_connected;
+    message->enrolled_unix_ms = sandbox->enrolled_ms;
+    message->revoked_unix_ms = sandbox->revoked_ms;
+    message->certificate_not_after_unix_ms = sandbox->certificate_not_after_ms;
+    message->clock_skew_ms = sandbox->clock_skew_ms;
+    message->n_labels = label_messages_fill(&ret->labels, sandbox->labels);
+    message->labels = ret->labels.pointers;
 }

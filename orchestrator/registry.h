@@ -1,7 +1,10 @@
-/* The sandboxes that this orchestrator knows, in memory. Loop thread. */
+/* The sandboxes that are enrolled here, in memory, as the store has them, and what their agents
+ * say. Loop thread. */
 #pragma once
 
-#include "common/ids.h"
+#include "common/log.h"
+#include "orchestrator/label_messages.h"
+#include "orchestrator/store.h"
 #include "sandstorm/v1/control.pb-c.h"
 
 #include <stdbool.h>
@@ -23,8 +26,12 @@ struct sandbox_leftover {
 
 struct sandbox {
     char id[SANDBOX_ID_MAX + 1];
-    struct session *session; /* NULL while its link is away */
-    struct exec *execs;      /* hash by command id: what clients are attached to here */
+    char *labels;               /* from its token; never from the agent */
+    uint8_t key[STORE_KEY_LEN]; /* the only one whose certificates count */
+    int64_t enrolled_ms, revoked_ms;
+    struct log_limit calls, denials; /* of its agent; see orchestrator/access.h */
+    struct session *session;         /* NULL while its link is away */
+    struct exec *execs;              /* hash by command id: what clients are attached to here */
     /* The runner has answered this session's welcome: orders reach it, and it knows what we know.
      */
     bool in_step;
@@ -36,7 +43,7 @@ struct sandbox {
     ProtobufCMessage *info; /* Sandstorm__V1__SandboxInfo as it registered, or NULL */
     Sandstorm__V1__Metrics metrics;
     bool has_metrics, runner_connected;
-    int64_t connected_ms, last_seen_ms;
+    int64_t connected_ms, last_seen_ms, certificate_not_after_ms, clock_skew_ms;
     UT_hash_handle hh;
 };
 
@@ -48,9 +55,11 @@ struct sandbox *registry_find(struct registry *registry, const char *id);
 /* As registry_find(), but says who asks what to do. */
 int registry_get(struct registry *registry, const char *id, struct sandbox **ret,
                  struct err *err) must_use;
-/* Finds or makes. */
-int registry_ensure(struct registry *registry, const char *id, struct sandbox **ret,
-                    struct err *err) must_use;
+/* What registry_get() says of a sandbox that it does not know. */
+int registry_not_found(const char *id, struct err *err) must_use;
+/* Adds it, or takes over what is new about it. */
+int registry_set(struct registry *registry, const struct sandbox_record *record,
+                 struct sandbox **ret, struct err *err) must_use;
 /* The first sandbox whose id is greater than `after`, in byte order; NULL at the end. */
 struct sandbox *registry_next(struct registry *registry, const char *after);
 struct sandbox *registry_any(struct registry *registry); /* walk with ->hh.next, in order of id */
@@ -59,5 +68,10 @@ unsigned registry_count(const struct registry *registry);
 /* Takes over a checked copy of what the agent says about itself. */
 int sandbox_set_info(struct sandbox *sandbox, const Sandstorm__V1__SandboxInfo *info,
                      struct err *err) must_use;
-/* Fills a message whose pointers are the sandbox's; pack it before the loop turns. */
-void sandbox_describe(struct sandbox *sandbox, Sandstorm__V1__Sandbox *ret);
+/* A message about a sandbox, whose pointers are the sandbox's and its own; pack it before the loop
+ * turns. */
+struct sandbox_description {
+    Sandstorm__V1__Sandbox message;
+    struct label_messages labels;
+};
+void sandbox_describe(struct sandbox *sandbox, struct sandbox_description *ret);

@@ -7,10 +7,13 @@
 #include "common/clock.h"
 #include "common/version.h"
 #include "common/wire.h"
+#include "orchestrator/access.h"
+#include "orchestrator/events.h"
 #include "orchestrator/exec.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 enum session_state { SESSION_NEW, SESSION_ACTIVE, SESSION_CLOSING, SESSION_STATE_COUNT_ };
@@ -32,6 +35,9 @@ struct session {
     struct sandbox *sandbox; /* NULL before the register frame */
     enum session_state state;
     uint64_t epoch;
+    char instance[COMMAND_ID_LEN + 1]; /* of the link process, as it says */
+    bool handed_over;                  /* to another stream of the same process */
+    uint64_t heard_us;                 /* when its last message came */
     struct loop_timer *deadline;
 };
 
@@ -84,8 +90,10 @@ static void detach(struct session *session)
         return;
     sandbox->session = NULL;
     sandbox->last_seen_ms = wall_ms();
-    log_info("sandbox offline", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch));
-    exec_session_lost(sandbox);
+    if (!session->handed_over)
+        log_info("sandbox offline", LF_STR("sandbox", sandbox->id),
+                 LF_UINT("epoch", session->epoch));
+    exec_session_lost(sandbox, session->handed_over);
 }
 
 /* The status follows what is queued; an agent that does not take it is cut. */
@@ -173,35 +181,61 @@ static int check_register(const struct session *session, const Sandstorm__V1__Re
     return 0;
 }
 
+/* The newer stream wins. A link that has renewed its certificate hands over to itself. Another
+ * process with the same key is a restart, unless the older one was heard of after the newer one had
+ * started: then two machines have one key. */
+static void take_over(struct session *session, const Sandstorm__V1__Register *frame)
+{
+    struct session *older = session->sandbox->session;
+    if (!older)
+        return;
+    uint64_t now = monotonic_us();
+    uint64_t uptime = MIN(frame->link_uptime_ms, now / 1000) * 1000;
+    older->handed_over = *session->instance && strcmp(older->instance, session->instance) == 0;
+    if (!older->handed_over && older->heard_us > now - uptime)
+        event_note(session->orchestrator, session->sandbox->id, "duplicate_link",
+                   "two agents are alive with one key; the one that connected last is kept. Is one "
+                   "VM a clone of the other? Let it enrol with a token of its own");
+    session_close(older, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_SUPERSEDED,
+                  older->handed_over ? 0 : SESSION_SUPERSEDED_MS,
+                  older->handed_over ? "handed over to the link's new stream"
+                                     : "a newer link with this identity has connected");
+}
+
+static struct sandbox *find_sandbox(const struct session *session)
+{
+    return registry_find(session->orchestrator->registry, rpc_call_peer(session->call)->name);
+}
+
 static int on_register(struct session *session, const Sandstorm__V1__AgentFrame *agent_frame,
                        struct err *err)
 {
     struct orchestrator *orchestrator = session->orchestrator;
     const Sandstorm__V1__Register *frame = agent_frame->register_;
-    struct sandbox *sandbox;
-    if (check_register(session, frame, err) < 0 ||
-        registry_ensure(orchestrator->registry, rpc_call_peer(session->call)->name, &sandbox, err) <
-            0 ||
-        sandbox_set_info(sandbox, frame->info, err) < 0)
+    struct sandbox *sandbox = find_sandbox(session);
+    if (!sandbox)
+        return err_set(err, ERR_UNAUTHENTICATED, "this sandbox is not enrolled here");
+    /* It may have been revoked, or enrolled again elsewhere, since the guard let it in. */
+    if (access_identify(orchestrator, rpc_call_peer(session->call),
+                        rpc_call_certificate(session->call)->key, err) < 0 ||
+        check_register(session, frame, err) < 0 || sandbox_set_info(sandbox, frame->info, err) < 0)
         return -1;
-    if (sandbox->session) {
-        log_warn("a newer link takes over", LF_STR("sandbox", sandbox->id),
-                 LF_UINT("old_epoch", sandbox->session->epoch));
-        session_close(sandbox->session, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_SUPERSEDED,
-                      SESSION_SUPERSEDED_MS, "a newer link with this identity has connected");
-    }
+    (void)snprintf(session->instance, sizeof(session->instance), "%s", frame->link_instance);
     session->sandbox = sandbox;
+    take_over(session, frame);
     session->epoch = next_epoch(orchestrator);
     set_state(session, SESSION_ACTIVE);
     sandbox->session = session;
     sandbox->connected_ms = sandbox->last_seen_ms = wall_ms();
+    sandbox->certificate_not_after_ms = rpc_call_certificate(session->call)->not_after_s * 1000;
+    sandbox->clock_skew_ms = clock_skew_ms(frame->sent_unix_ms);
     sandbox->in_step = sandbox->listing = false;
     /* Until a heartbeat says otherwise: a command waits for the runner, it is not refused. */
     sandbox->runner_connected = true;
     log_info("sandbox online", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch),
              LF_STR("agent_version", frame->info->agent_version),
              LF_STR("hostname", frame->info->hostname),
-             LF_INT("clock_skew_ms", clock_skew_ms(frame->sent_unix_ms)));
+             LF_INT("clock_skew_ms", sandbox->clock_skew_ms));
     return send_welcome(session, err);
 }
 
@@ -212,6 +246,7 @@ static int on_heartbeat(struct session *session, const Sandstorm__V1__AgentFrame
     struct sandbox *sandbox = session->sandbox;
     const Sandstorm__V1__Heartbeat *heartbeat = frame->heartbeat;
     sandbox->last_seen_ms = wall_ms();
+    sandbox->clock_skew_ms = clock_skew_ms(heartbeat->sent_unix_ms);
     sandbox->runner_connected = heartbeat->runner_connected;
     if (!heartbeat->runner_connected)
         exec_runner_away(sandbox);
@@ -280,6 +315,7 @@ static void on_message(void *owner, const uint8_t *data, size_t size)
     struct session *session = owner;
     CLEANUP_WIRE ProtobufCMessage *message = NULL;
     struct err err = { 0 };
+    session->heard_us = monotonic_us();
     if (wire_unpack(&sandstorm__v1__connect_request__descriptor, data, size, &message, &err) < 0) {
         refuse(session, &err);
         return;
@@ -316,8 +352,8 @@ static void session_free(struct session *session)
 
 static void on_closed(void *owner, const struct err *status)
 {
-    (void)status;
     struct session *session = owner;
+    (void)status;
     detach(session);
     session_free(session);
 }

@@ -7,6 +7,7 @@
 #include "orchestrator/orchestrator-internal.h"
 #include "orchestrator/session.h"
 #include "tests/fuzz/check.h"
+#include "tests/unit/audit_stub.h"
 #include "tests/unit/rpc_stub.h"
 
 enum { AGENTS = 2, CLIENTS = 2, CALLS = AGENTS + CLIENTS };
@@ -50,6 +51,10 @@ static void step(struct orchestrator *orchestrator, struct rpc_call *calls, stru
         break;
     case 1:
         call->full = true;
+        /* From here on rows take their time; a full queue and a slow disk come together. */
+        stub_audit.late = !stub_audit.late;
+        stub_audit.broken = verb & 64;
+        stub_audit_written();
         break;
     case 2:
         call->full = false;
@@ -77,7 +82,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!loop)
         check(loop_new(&loop, &err) == 0);
     struct orchestrator orchestrator = { .loop = loop, .heartbeat_ms = 30000 };
-    check(registry_new(&orchestrator.registry, &err) == 0);
+    (void)memset(&stub_audit, 0, sizeof(stub_audit));
+    check(stub_known_peers(&orchestrator, &err) == 0);
     struct rpc_call calls[CALLS];
     for (unsigned i = 0; i < CALLS; i++)
         open_call(&orchestrator, calls, i);
@@ -88,8 +94,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         stub_call_close(&calls[i], ERR_CANCELLED);
         check(calls[i].released);
     }
+    /* A row that comes after its client has gone. */
+    stub_audit_written();
     for (struct sandbox *one = registry_any(orchestrator.registry); one; one = one->hh.next)
         check(!one->session && !one->execs);
+    clients_free(orchestrator.clients);
     registry_free(orchestrator.registry);
     return 0;
 }

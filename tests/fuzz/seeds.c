@@ -1,8 +1,11 @@
-/* Writes the seeds of the fuzz targets that read messages: wire/, runner/ and session/ below the
- * directory that is named. Run by the build. */
+/* Writes the seeds of the fuzz targets that read messages or certificates: wire/, runner/, session/
+ * and csr/ below the directory that is named. Run by the build. */
+#include "common/csr.h"
 #include "common/wire.h"
+#include "orchestrator/ca-internal.h"
 #include "tests/unit/wire_types.h"
 
+#include <openssl/pem.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -291,10 +294,67 @@ static int make_wire(void)
     return r | save_wire("spec", &spec.base);
 }
 
+/* The modes of fuzz_csr.c: the text as it is, then what is in it, as it is and signed anew. */
+static int save_pem(unsigned kind, const char *name, const char *label, const char *pem)
+{
+    static const char *const forms[] = { "text", "der", "signed" };
+    static const unsigned modes[] = { 0, 2, 6 };
+    unsigned char *der = NULL;
+    long size = 0;
+    if (cert_pem_block(pem, strlen(pem), label, &der, &size, NULL) < 0)
+        return -1;
+    int r = 0;
+    for (unsigned i = 0; i < ELEMENTS(modes); i++) {
+        char file[64];
+        const size_t bytes = modes[i] ? (size_t)size : strlen(pem);
+        put_byte(kind | modes[i]);
+        (void)memcpy(seed + seed_size, modes[i] ? (const char *)der : pem, bytes);
+        seed_size += bytes;
+        (void)snprintf(file, sizeof(file), "%s-%s", name, forms[i]);
+        r |= save("csr", file);
+    }
+    OPENSSL_free(der);
+    return r;
+}
+
+static int save_leaf(const struct ca_leaf *leaf, const char *name)
+{
+    CLEANUP_KEY EVP_PKEY *key = NULL;
+    CLEANUP_X509 X509 *root_cert = NULL, *cert = NULL;
+    CLEANUP_BIO BIO *bio = NULL;
+    CLEANUP_FREE char *pem = NULL;
+    time_t now = time(NULL);
+    if (cert_key_new(&key, NULL) < 0 || ca_x509_root(key, "a.b", now, &root_cert, NULL) < 0 ||
+        ca_x509_leaf(leaf, key, root_cert, key, now, &cert, NULL) < 0 ||
+        cert_pem_from_cert(cert, &bio, NULL) < 0 || cert_bio_text(bio, &pem, NULL) < 0)
+        return -1;
+    return save_pem(1, name, PEM_STRING_X509, pem);
+}
+
+static int make_csr(void)
+{
+    static const char *const names[] = { "localhost", "127.0.0.1" };
+    const struct ca_leaf peer = { .common_name = "Sandstorm agent",
+                                  .usage = "clientAuth",
+                                  .uri = "spiffe://a.b/agent/web-1",
+                                  .lifetime_s = 60 };
+    const struct ca_leaf server = { .common_name = "Sandstorm orchestrator",
+                                    .usage = "serverAuth",
+                                    .names = names,
+                                    .name_count = ELEMENTS(names),
+                                    .lifetime_s = 60 };
+    CLEANUP_KEY_PEM char *key = NULL;
+    CLEANUP_FREE char *csr = NULL;
+    if (csr_key_new(&key, NULL) < 0 || csr_new(key, &csr, NULL) < 0)
+        return -1;
+    return save_pem(0, "request", PEM_STRING_X509_REQ, csr) | save_leaf(&peer, "peer") |
+           save_leaf(&server, "server");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
         return 2;
     root = argv[1];
-    return make_wire() | make_runner() | make_session() ? 1 : 0;
+    return make_wire() | make_runner() | make_session() | make_csr() ? 1 : 0;
 }

@@ -2,6 +2,8 @@
  * (tests/harness/fixture.c) and by sandstorm-up (dev/up.c); next: tests/harness/service.c. */
 #include "tests/harness/cluster.h"
 
+#include "common/file.h"
+
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -10,7 +12,9 @@
 #include <sys/stat.h>
 
 #define CLI_ARGUMENTS_MAX 64u
-#define LISTEN_ARGUMENT   3u /* of the orchestrator's argv */
+/* Of the orchestrator's argv. */
+#define LISTEN_ARGUMENT      3u
+#define HTTP_LISTEN_ARGUMENT 5u
 
 static const struct {
     const char *name, *folder, *path;
@@ -82,9 +86,9 @@ static int make_dir(struct cluster *cluster, const char *wanted, struct err *err
 
 /* The orchestrator's other verbs. */
 
-static int run_verb(const char *const *argv, struct err *err)
+static int run_with(const char *const *argv, const char *const *env, struct err *err)
 {
-    const struct proc_spec spec = { .argv = argv };
+    const struct proc_spec spec = { .argv = argv, .env = env };
     CLEANUP_RESULT struct proc_result result = { 0 };
     if (proc_run(&spec, NULL, 0, PROC_DEADLINE_US, &result, err) < 0)
         return -1;
@@ -94,16 +98,25 @@ static int run_verb(const char *const *argv, struct err *err)
     return 0;
 }
 
-int cluster_issue(struct cluster *cluster, const char *verb, const char *name, const char *out,
-                  const char *ttl, struct err *err)
+static int run_verb(const char *const *argv, struct err *err)
 {
-    char dir[CLUSTER_PATH_MAX];
-    if (join(dir, cluster->dir, out, err) < 0)
+    return run_with(argv, NULL, err);
+}
+
+int cluster_read_fingerprint(struct cluster *cluster, struct err *err)
+{
+    const struct proc_spec spec = {
+        .argv = (const char *[]){ cluster_program("sandstorm-orchestrator"), "fingerprint",
+                                  "--state-dir", cluster->state_dir, NULL },
+    };
+    CLEANUP_RESULT struct proc_result result = { 0 };
+    if (proc_run(&spec, NULL, 0, PROC_DEADLINE_US, &result, err) < 0)
         return -1;
-    return run_verb((const char *[]){ cluster_program("sandstorm-orchestrator"), verb, name,
-                                      "--state-dir", cluster->state_dir, "--out", dir, "--ttl",
-                                      ttl ? ttl : "24h", NULL },
-                    err);
+    if (result.status != 0)
+        return err_set(err, ERR_INTERNAL, "no fingerprint: %s", result.err);
+    (void)snprintf(cluster->fingerprint, sizeof(cluster->fingerprint), "%.*s",
+                   (int)strcspn(result.out, "\n"), result.out);
+    return 0;
 }
 
 /* Life. */
@@ -114,19 +127,25 @@ static int prepare(struct cluster *cluster, const struct cluster_config *config,
         join(cluster->state_dir, cluster->dir, "state", err) < 0 ||
         join(cluster->admin, cluster->dir, "state/clients/admin", err) < 0)
         return -1;
-    char listen[64];
+    char listen[64], http[64];
+    const char *settings = config->settings ? config->settings : "";
     (void)snprintf(listen, sizeof(listen), "127.0.0.1:%d", config->port);
+    (void)snprintf(http, sizeof(http), "127.0.0.1:%d", config->port ? config->port + 1 : 0);
     const struct service_config service = {
         .name = "orchestrator",
         .dir = cluster->dir,
         .argv = (const char *[]){ cluster_program("sandstorm-orchestrator"), "serve", "--listen",
-                                  listen, "--state-dir", cluster->state_dir, NULL },
+                                  listen, "--http-listen", http, "--state-dir", cluster->state_dir,
+                                  "--config", cluster->settings, NULL },
     };
-    if (service_new(&service, &cluster->orchestrator, err) < 0)
+    if (join(cluster->settings, cluster->dir, "orchestrator.yaml", err) < 0 ||
+        file_write_atomic(cluster->settings, settings, strlen(settings), 0600, err) < 0 ||
+        service_new(&service, &cluster->orchestrator, err) < 0 ||
+        run_verb((const char *[]){ cluster_program("sandstorm-orchestrator"), "init", "--state-dir",
+                                   cluster->state_dir, NULL },
+                 err) < 0)
         return -1;
-    return run_verb((const char *[]){ cluster_program("sandstorm-orchestrator"), "init",
-                                      "--state-dir", cluster->state_dir, NULL },
-                    err);
+    return cluster_read_fingerprint(cluster, err);
 }
 
 int cluster_new(const struct cluster_config *config, struct cluster **ret, struct err *err)
@@ -196,7 +215,12 @@ static int start_listening(struct cluster *cluster, struct err *err)
     if (service_start(service, err) < 0 || service_wait_ready(service, PROC_DEADLINE_US, err) < 0 ||
         service_wait_status(service, serving, PROC_DEADLINE_US, err) < 0)
         return -1;
-    cluster->port = (int)strtol(service_status(service) + sizeof(serving) - 1, NULL, 10);
+    char *rest;
+    cluster->port = (int)strtol(service_status(service) + sizeof(serving) - 1, &rest, 10);
+    static const char enrolment[] = ", enrolment on port ";
+    if (strncmp(rest, enrolment, sizeof(enrolment) - 1) != 0)
+        return err_set(err, ERR_INTERNAL, "it says \"%s\"", service_status(service));
+    cluster->http_port = (int)strtol(rest + sizeof(enrolment) - 1, NULL, 10);
     return 0;
 }
 
@@ -204,9 +228,11 @@ int cluster_start_orchestrator(struct cluster *cluster, struct err *err)
 {
     struct err ended;
     if (cluster->port > 0) {
-        char listen[64];
+        char listen[64], http[64];
         cluster_endpoint(cluster, listen, sizeof(listen));
-        if (service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, listen, err) < 0)
+        (void)snprintf(http, sizeof(http), "127.0.0.1:%d", cluster->http_port);
+        if (service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, listen, err) < 0 ||
+            service_set_argument(cluster->orchestrator, HTTP_LISTEN_ARGUMENT, http, err) < 0)
             return -1;
         return start_listening(cluster, err);
     }
@@ -214,20 +240,48 @@ int cluster_start_orchestrator(struct cluster *cluster, struct err *err)
         return 0;
     /* The port that was wished for may be somebody else's. */
     if (service_stop(cluster->orchestrator, &ended) == 0 ||
-        service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, "127.0.0.1:0", err) < 0)
+        service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, "127.0.0.1:0", err) < 0 ||
+        service_set_argument(cluster->orchestrator, HTTP_LISTEN_ARGUMENT, "127.0.0.1:0", err) < 0)
         return -1;
     return start_listening(cluster, err);
 }
 
 /* Sandboxes. */
 
+/* What an agent needs to know, as its environment. */
+#define AGENT_ENV_MAX 9u
+struct agent_env {
+    char texts[AGENT_ENV_MAX][CLUSTER_PATH_MAX + 64];
+    const char *list[AGENT_ENV_MAX + 1];
+};
+
+static void fill_agent_env(const struct cluster *cluster, const struct sandbox_processes *sandbox,
+                           struct agent_env *ret)
+{
+    char endpoint[64], front[64];
+    (void)snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", cluster->port);
+    (void)snprintf(front, sizeof(front), "127.0.0.1:%d", cluster->http_port);
+    const char *const pairs[][2] = {
+        { "SANDSTORM_RUNNER_SOCKET", sandbox->socket },
+        { "SANDSTORM_IDENTITY", sandbox->identity },
+        { "SANDSTORM_TOKEN_FILE", sandbox->token },
+        { "SANDSTORM_STATUS_FILE", sandbox->status },
+        { "SANDSTORM_CA_FINGERPRINT", cluster->fingerprint },
+        { "SANDSTORM_ORCHESTRATOR_ENDPOINT", endpoint },
+        { "SANDSTORM_ENROLL_ENDPOINT", front },
+    };
+    *ret = (struct agent_env){ 0 };
+    for (size_t i = 0; i < ELEMENTS(pairs); i++) {
+        (void)snprintf(ret->texts[i], sizeof(ret->texts[i]), "%s=%s", pairs[i][0], pairs[i][1]);
+        ret->list[i] = ret->texts[i];
+    }
+}
+
 static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandbox, struct err *err)
 {
-    char name[64], socket[160], identity[160], endpoint[128];
+    char name[64], socket[160];
+    struct agent_env env;
     (void)snprintf(socket, sizeof(socket), "SANDSTORM_RUNNER_SOCKET=%s", sandbox->socket);
-    (void)snprintf(identity, sizeof(identity), "SANDSTORM_IDENTITY=%s", sandbox->identity);
-    (void)snprintf(endpoint, sizeof(endpoint), "SANDSTORM_ORCHESTRATOR_ENDPOINT=127.0.0.1:%d",
-                   cluster->port);
     struct service_config config = {
         .name = name,
         .dir = cluster->dir,
@@ -238,9 +292,65 @@ static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandb
     if (service_new(&config, &sandbox->runner, err) < 0)
         return -1;
     (void)snprintf(name, sizeof(name), "%s-link", sandbox->name);
+    fill_agent_env(cluster, sandbox, &env);
     config.argv = (const char *[]){ cluster_program("sandstorm-agent"), NULL };
-    config.env = (const char *[]){ socket, identity, endpoint, NULL };
+    config.env = env.list;
     return service_new(&config, &sandbox->link, err);
+}
+
+int cluster_token(struct cluster *cluster, const char *out, const char *const *options,
+                  struct err *err)
+{
+    const char *arguments[CLI_ARGUMENTS_MAX + 1] = { "token", "create", "--out" };
+    char path[CLUSTER_PATH_MAX];
+    unsigned count = 3;
+    if (join(path, cluster->dir, out, err) < 0)
+        return -1;
+    arguments[count++] = path;
+    for (; options && *options && count < CLI_ARGUMENTS_MAX; options++)
+        arguments[count++] = *options;
+    CLEANUP_RESULT struct proc_result result = { 0 };
+    if (cluster_cli(cluster, arguments, NULL, 0, PROC_DEADLINE_US, &result, err) < 0)
+        return -1;
+    if (result.status != 0)
+        return err_set(err, ERR_INTERNAL, "token create failed with %d: %s", result.status,
+                       result.err);
+    return 0;
+}
+
+static int name_files(const struct cluster *cluster, const char *name,
+                      struct sandbox_processes *sandbox, struct err *err)
+{
+    char file[64];
+    (void)snprintf(sandbox->name, sizeof(sandbox->name), "%s", name);
+    (void)snprintf(file, sizeof(file), "%s.sock", name);
+    if (join(sandbox->identity, cluster->dir, name, err) < 0 ||
+        join(sandbox->socket, cluster->dir, file, err) < 0)
+        return -1;
+    (void)snprintf(file, sizeof(file), "%s.token", name);
+    if (join(sandbox->token, cluster->dir, file, err) < 0)
+        return -1;
+    (void)snprintf(file, sizeof(file), "%s.status", name);
+    return join(sandbox->status, cluster->dir, file, err);
+}
+
+static int token_for(struct cluster *cluster, const char *name, struct err *err)
+{
+    char file[64];
+    (void)snprintf(file, sizeof(file), "%s.token", name);
+    return cluster_token(cluster, file, (const char *[]){ "--sandbox", name, NULL }, err);
+}
+
+int cluster_enroll(struct cluster *cluster, const char *name, const char *out, struct err *err)
+{
+    struct sandbox_processes sandbox = { 0 };
+    struct agent_env env;
+    if (name_files(cluster, name, &sandbox, err) < 0 ||
+        join(sandbox.identity, cluster->dir, out, err) < 0 || token_for(cluster, name, err) < 0)
+        return -1;
+    fill_agent_env(cluster, &sandbox, &env);
+    return run_with((const char *[]){ cluster_program("sandstorm-agent"), "enroll", NULL },
+                    env.list, err);
 }
 
 int cluster_add_sandbox(struct cluster *cluster, const char *name, struct sandbox_processes **ret,
@@ -252,16 +362,40 @@ int cluster_add_sandbox(struct cluster *cluster, const char *name, struct sandbo
     if (cluster->sandbox_count == CLUSTER_SANDBOXES_MAX)
         return err_set(err, ERR_EXHAUSTED, "at most %u sandboxes", CLUSTER_SANDBOXES_MAX);
     struct sandbox_processes *sandbox = &cluster->sandboxes[cluster->sandbox_count++];
-    char file[64];
-    (void)snprintf(sandbox->name, sizeof(sandbox->name), "%s", name);
-    (void)snprintf(file, sizeof(file), "%s.sock", name);
-    if (join(sandbox->identity, cluster->dir, name, err) < 0 ||
-        join(sandbox->socket, cluster->dir, file, err) < 0 ||
-        cluster_issue(cluster, "issue-agent", name, name, NULL, err) < 0 ||
+    if (name_files(cluster, name, sandbox, err) < 0 || token_for(cluster, name, err) < 0 ||
         make_daemons(cluster, sandbox, err) < 0)
         return -1;
     *ret = sandbox;
     return 0;
+}
+
+/* Clients. */
+
+int cluster_login(struct cluster *cluster, const char *name, const char *role, const char *scope,
+                  char ret[CLUSTER_PATH_MAX], struct err *err)
+{
+    char key[CLUSTER_PATH_MAX], file[64], config[CLUSTER_PATH_MAX + 32], endpoint[64], front[64];
+    CLEANUP_RESULT struct proc_result result = { 0 };
+    (void)snprintf(file, sizeof(file), "%s.login", name);
+    if (join(key, cluster->dir, file, err) < 0 ||
+        cluster_cli(cluster,
+                    (const char *[]){ "client", "add", name, "--role", role, "--out", key,
+                                      scope ? "--scope" : NULL, scope, NULL },
+                    NULL, 0, PROC_DEADLINE_US, &result, err) < 0)
+        return -1;
+    if (result.status != 0)
+        return err_set(err, ERR_INTERNAL, "client add failed with %d: %s", result.status,
+                       result.err);
+    (void)snprintf(config, sizeof(config), "XDG_CONFIG_HOME=%s", cluster->dir);
+    (void)snprintf(front, sizeof(front), "127.0.0.1:%d", cluster->http_port);
+    cluster_endpoint(cluster, endpoint, sizeof(endpoint));
+    (void)snprintf(file, sizeof(file), "sandstorm/contexts/%s/identity", name);
+    if (join(ret, cluster->dir, file, err) < 0)
+        return -1;
+    return run_with((const char *[]){ cluster_program("sandstorm"), "login", endpoint, "--key-file",
+                                      key, "--ca-fingerprint", cluster->fingerprint,
+                                      "--enroll-endpoint", front, "--context", name, NULL },
+                    (const char *[]){ config, NULL }, err);
 }
 
 int sandbox_start_runner(struct sandbox_processes *sandbox, struct err *err)

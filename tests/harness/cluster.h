@@ -10,16 +10,20 @@
 
 struct sandbox_processes {
     char name[32];
-    char identity[CLUSTER_PATH_MAX];
+    char identity[CLUSTER_PATH_MAX]; /* made by the link when it enrols, at its first start */
     char socket[CLUSTER_PATH_MAX];
+    char token[CLUSTER_PATH_MAX];  /* the file with its join token */
+    char status[CLUSTER_PATH_MAX]; /* what `sandstorm-agent status` reads */
     struct service *runner, *link;
 };
 
 struct cluster {
     char dir[CLUSTER_PATH_MAX];
     char state_dir[CLUSTER_PATH_MAX];
-    char admin[CLUSTER_PATH_MAX]; /* the admin's client identity */
-    int port;                     /* 0 before the first start */
+    char admin[CLUSTER_PATH_MAX];    /* the admin's client identity */
+    char settings[CLUSTER_PATH_MAX]; /* the orchestrator's settings file */
+    char fingerprint[80];            /* of the CA */
+    int port, http_port;             /* 0 before the first start */
     bool keep_dir;
     struct service *orchestrator;
     struct sandbox_processes sandboxes[CLUSTER_SANDBOXES_MAX];
@@ -27,9 +31,10 @@ struct cluster {
 };
 
 struct cluster_config {
-    const char *dir; /* NULL: a new one in /tmp. Made here. */
-    bool keep_dir;   /* cluster_free() does not remove it */
-    int port;        /* the one to try first; any free one where it is taken, or for 0 */
+    const char *dir;      /* NULL: a new one in /tmp. Made here. */
+    bool keep_dir;        /* cluster_free() does not remove it */
+    int port;             /* the one to try first; any free one where it is taken, or for 0 */
+    const char *settings; /* NULL, or the text of the orchestrator's settings file */
 };
 
 /* Makes the directory, the CA and the identities; starts nothing. */
@@ -43,7 +48,7 @@ void cluster_free(struct cluster *cluster);
 
 /* Starts it and waits until it serves; after the first time on the same port. */
 int cluster_start_orchestrator(struct cluster *cluster, struct err *err) must_use;
-/* Issues an identity and prepares both daemons; starts nothing. */
+/* Makes a join token and prepares both daemons; starts nothing. The link enrols when it starts. */
 int cluster_add_sandbox(struct cluster *cluster, const char *name, struct sandbox_processes **ret,
                         struct err *err) must_use;
 /* The daemons of a sandbox, each until it is ready; the link until it is online. */
@@ -53,12 +58,22 @@ int sandbox_wait_online(struct sandbox_processes *sandbox, struct err *err) must
 /* cluster_add_sandbox() and both daemons. */
 int cluster_start_sandbox(struct cluster *cluster, const char *name, struct sandbox_processes **ret,
                           struct err *err) must_use;
-/* A certificate of the cluster's CA in DIR/`out`: `verb` is issue-agent or issue-client. */
-int cluster_issue(struct cluster *cluster, const char *verb, const char *name, const char *out,
-                  const char *ttl, struct err *err) must_use;
+/* A join token for that sandbox, with these options of `token create` on top (NULL-ended, or NULL),
+ * in the file DIR/`out`. */
+int cluster_token(struct cluster *cluster, const char *out, const char *const *options,
+                  struct err *err) must_use;
+/* `sandstorm-agent enroll`: an identity for that sandbox in DIR/`out`, without a daemon. */
+int cluster_enroll(struct cluster *cluster, const char *name, const char *out,
+                   struct err *err) must_use;
+/* `client add` and `login`: a client of that role, held to that scope (NULL: none). Its identity is
+ * written to `ret`, a path. */
+int cluster_login(struct cluster *cluster, const char *name, const char *role, const char *scope,
+                  char ret[CLUSTER_PATH_MAX], struct err *err) must_use;
 
 /* One of our programs by name: its path. */
 const char *cluster_program(const char *name);
+/* Asks for the CA's fingerprint again, after a rotation. */
+int cluster_read_fingerprint(struct cluster *cluster, struct err *err) must_use;
 /* HOST:PORT of the orchestrator. */
 void cluster_endpoint(const struct cluster *cluster, char *out, size_t size);
 

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/pidfd.h>
+#include <sys/timerfd.h>
 
 #define LOG_PRINT_MAX (16u * 1024 * 1024)
 
@@ -79,19 +80,29 @@ ReportHook(TEST_CRASH)(struct criterion_test_stats *stats)
 
 /* Life. */
 
-void fixture_start_empty(void)
+void fixture_start_empty_with(const char *settings)
 {
     char dir[CLUSTER_PATH_MAX];
     case_dir(dir, getppid(), criterion_current_test->category, criterion_current_test->name);
-    const struct cluster_config config = { .dir = dir, .keep_dir = true };
+    const struct cluster_config config = { .dir = dir, .keep_dir = true, .settings = settings };
     MUST(cluster_new(&config, &cluster, err));
     MUST(cluster_start_orchestrator(cluster, err));
 }
 
+void fixture_start_with(const char *settings)
+{
+    fixture_start_empty_with(settings);
+    box = fixture_add(BOX);
+}
+
+void fixture_start_empty(void)
+{
+    fixture_start_empty_with(NULL);
+}
+
 void fixture_start(void)
 {
-    fixture_start_empty();
-    box = fixture_add(BOX);
+    fixture_start_with(NULL);
 }
 
 /* A daemon writes a sanitizer's report into its log, where CTest does not see it. */
@@ -164,6 +175,14 @@ struct proc_result fixture_cli(const char *const *arguments, const void *input, 
 {
     struct proc_result result = { 0 };
     MUST(cluster_cli(cluster, arguments, input, size, PROC_DEADLINE_US, &result, err));
+    return result;
+}
+
+struct proc_result fixture_run(const char *const *argv, const char *const *env)
+{
+    const struct proc_spec spec = { .argv = argv, .env = env };
+    struct proc_result result = { 0 };
+    MUST(proc_run(&spec, NULL, 0, PROC_DEADLINE_US, &result, err));
     return result;
 }
 
@@ -263,6 +282,14 @@ void fixture_wait_file(const char *path)
     }
 }
 
+void fixture_wait_time(int64_t unix_s)
+{
+    CLEANUP_FD int timer = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC);
+    const struct itimerspec when = { .it_value.tv_sec = unix_s + 1 };
+    cr_assert_eq(timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL), 0);
+    wait_readable(timer, monotonic_us() + PROC_DEADLINE_US);
+}
+
 void fixture_wait_gone(pid_t pid)
 {
     CLEANUP_FD int pidfd = pidfd_open(pid, 0);
@@ -291,6 +318,19 @@ void fixture_assert_contains(const char *text, const char *wanted)
     cr_assert_not_null(strstr(text, wanted), "\"%s\" is not in \"%s\"", wanted, text);
 }
 
+unsigned fixture_count_text(const char *path, const char *wanted)
+{
+    CLEANUP_FREE char *text = NULL;
+    size_t size = 0;
+    unsigned count = 0;
+    if (file_read(path, LOG_PRINT_MAX, &text, &size, NULL) < 0)
+        return 0;
+    for (const char *at = text;
+         (at = memmem(at, size - (size_t)(at - text), wanted, strlen(wanted))); at++)
+        count++;
+    return count;
+}
+
 unsigned fixture_count_lines(const char *path)
 {
     CLEANUP_FREE char *text = NULL;
@@ -301,4 +341,19 @@ unsigned fixture_count_lines(const char *path)
     for (size_t i = 0; i < size; i++)
         lines += text[i] == '\n';
     return lines;
+}
+
+unsigned fixture_count_audit(const char *const *texts)
+{
+    CLEANUP_RESULT struct proc_result rows = CLI("audit", "-n", "100000", "-o", "json");
+    unsigned count = 0;
+    char *rest = rows.out;
+    cr_assert_eq(rows.status, 0, "%s", rows.err);
+    for (const char *row = strsep(&rest, "\n"); row; row = strsep(&rest, "\n")) {
+        const char *const *text = texts;
+        while (*text && strstr(row, *text))
+            text++;
+        count += *row && !*text;
+    }
+    return count;
 }

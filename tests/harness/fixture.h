@@ -14,6 +14,9 @@ void fixture_start(void);
 void fixture_stop(void);
 /* Only a directory and an orchestrator. */
 void fixture_start_empty(void);
+/* The same two with these settings of the orchestrator, for an .init of the suite's own. */
+void fixture_start_with(const char *settings);
+void fixture_start_empty_with(const char *settings);
 
 struct cluster *fixture(void);
 struct sandbox_processes *fixture_box(void);
@@ -24,6 +27,10 @@ struct sandbox_processes *fixture_add(const char *name);
 #define CLI_INPUT(input, size, ...)                                                                \
     fixture_cli((const char *[]){ __VA_ARGS__, NULL }, (input), (size))
 struct proc_result fixture_cli(const char *const *arguments, const void *input, size_t size);
+
+/* Any program to its end, on top of our environment: RUN(NULL, cluster_program("x"), "--help"). */
+#define RUN(env, ...) fixture_run((const char *[]){ __VA_ARGS__, NULL }, (env))
+struct proc_result fixture_run(const char *const *argv, const char *const *env);
 
 /* The client in the background, with pipes; a stream that is not asked for is /dev/null. */
 struct fixture_client {
@@ -44,6 +51,8 @@ void fixture_read_line(int fd, char *out, size_t size);
 char *fixture_read_all(int fd, size_t *ret_size);
 /* Until the file exists. */
 void fixture_wait_file(const char *path);
+/* Until the clock of the day has passed that second. */
+void fixture_wait_time(int64_t unix_s);
 /* Until a process has ended; any process, not only ours. */
 void fixture_wait_gone(pid_t pid);
 /* A path in the case's own directory; the result is static. */
@@ -51,6 +60,11 @@ const char *fixture_path(const char *name);
 /* Makes an empty file of that name there. */
 void fixture_touch(const char *name);
 void fixture_assert_contains(const char *text, const char *wanted);
+/* How often `text` is in the file; 0 when there is no such file. */
+unsigned fixture_count_text(const char *path, const char *text);
+/* How many rows of the audit, as JSON, have all these texts in them. */
+#define AUDIT_COUNT(...) fixture_count_audit((const char *[]){ __VA_ARGS__, NULL })
+unsigned fixture_count_audit(const char *const *texts);
 /* 0 when there is no such file. */
 unsigned fixture_count_lines(const char *path);
 

@@ -135,6 +135,33 @@ int service_set_argument(struct service *service, unsigned index, const char *va
     return 0;
 }
 
+int service_set_env(struct service *service, const char *variable, struct err *err)
+{
+    size_t name = strcspn(variable, "=");
+    unsigned slot = 0;
+    while (service->env[slot] &&
+           (strncmp(service->env[slot], variable, name) != 0 || service->env[slot][name] != '='))
+        slot++;
+    if (variable[name] == '\0') {
+        /* The last one takes its place; the order means nothing. */
+        unsigned last = slot;
+        while (service->env[last] && service->env[last + 1])
+            last++;
+        free(service->env[slot]);
+        service->env[slot] = service->env[last];
+        service->env[last] = NULL;
+        return 0;
+    }
+    char *copy = slot <= ARGUMENTS_MAX ? strdup(variable) : NULL;
+    if (!copy)
+        return slot <= ARGUMENTS_MAX
+                   ? err_nomem(err)
+                   : err_set(err, ERR_INVALID, "at most %u variables", ARGUMENTS_MAX);
+    free(service->env[slot]);
+    service->env[slot] = copy;
+    return 0;
+}
+
 /* What it says. */
 
 static void hear_line(struct service *service, const char *line)
@@ -291,6 +318,36 @@ int service_signal(struct service *service, int number, struct err *err)
     return proc_signal(service->proc, number, err);
 }
 
+/* sd_notify(3) blocks when nobody reads, and a daemon that blocks does not end. */
+static int wait_end(struct service *service, int *ret_status, struct err *err)
+{
+    uint64_t deadline = monotonic_us() + PROC_DEADLINE_US;
+    struct pollfd fds[] = {
+        { .fd = service->notify, .events = POLLIN },
+        { .fd = proc_fd(service->proc), .events = POLLIN },
+    };
+    while (fds[1].revents == 0 && monotonic_us() < deadline) {
+        (void)poll(fds, ELEMENTS(fds), (int)((deadline - monotonic_us()) / 1000) + 1);
+        while (hear(service))
+            ;
+    }
+    if (proc_wait(service->proc, 0, ret_status, err) < 0)
+        return err_wrap(err, "%s does not end", service->name);
+    return 0;
+}
+
+int service_wait_ended(struct service *service, int *ret_status, struct err *err)
+{
+    int status;
+    if (!service->proc)
+        return err_set(err, ERR_PRECONDITION, "%s does not run", service->name);
+    if (wait_end(service, &status, err) < 0)
+        return -1;
+    proc_free(TAKE_PTR(service->proc));
+    *ret_status = proc_exit_status(status);
+    return 0;
+}
+
 static int end(struct service *service, int number, int *ret_status, struct err *err)
 {
     struct err gone;
@@ -301,8 +358,8 @@ static int end(struct service *service, int number, int *ret_status, struct err 
         *err = gone;
         return -1;
     }
-    if (proc_wait(service->proc, PROC_DEADLINE_US, ret_status, err) < 0)
-        return err_wrap(err, "%s does not end", service->name);
+    if (wait_end(service, ret_status, err) < 0)
+        return -1;
     proc_free(TAKE_PTR(service->proc));
     return 0;
 }

@@ -32,6 +32,9 @@ const char *service_log(const struct service *service);
 int service_set_argument(struct service *service, unsigned index, const char *value,
                          struct err *err) must_use;
 
+/* A variable for the next starts: "NAME=VALUE" in place of what it was, "NAME" to drop it. */
+int service_set_env(struct service *service, const char *variable, struct err *err) must_use;
+
 int service_start(struct service *service, struct err *err) must_use;
 /* -1 when it has ended by itself; err says how, and what it said last. */
 int service_check(struct service *service, struct err *err) must_use;
@@ -46,6 +49,8 @@ void service_forget_status(struct service *service);
 int service_wait_log(struct service *service, const char *text, uint64_t timeout_us,
                      struct err *err) must_use;
 
+/* Until it has ended by itself; *ret_status as a shell has it. It can be started again. */
+int service_wait_ended(struct service *service, int *ret_status, struct err *err) must_use;
 /* SIGTERM and the end of it; -1 also when the daemon did not exit with 0. */
 int service_stop(struct service *service, struct err *err) must_use;
 /* SIGKILL and the end of it. */

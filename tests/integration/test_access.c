@@ -1,6 +1,7 @@
 /* Who may talk to the orchestrator, and what everybody else is told. The strangers here come with
  * plain sockets and OpenSSL; the known ones with real certificates on the wrong method. */
 #include "tests/harness/peer.h"
+#include "tests/integration/identity_fixture.h"
 
 #include "sandstorm/v1/control.pb-c.h"
 #include "sandstorm/v1/link.pb-c.h"
@@ -219,37 +220,12 @@ Test(access, does_not_know_other_methods)
 
 /* What the one who typed it is told. */
 
-/* The admin's certificate as it will be an hour after its end. */
-static void expire(const char *dir)
-{
-    char path[CLUSTER_PATH_MAX + 16];
-    (void)snprintf(path, sizeof(path), "%s/ca/ca-key.pem", fixture()->state_dir);
-    FILE *file = fopen(path, "re");
-    cr_assert_not_null(file);
-    EVP_PKEY *key = PEM_read_PrivateKey(file, NULL, NULL, NULL);
-    (void)fclose(file);
-    (void)snprintf(path, sizeof(path), "%s/cert.pem", dir);
-    file = fopen(path, "r+e");
-    cr_assert_not_null(file);
-    X509 *cert = PEM_read_X509(file, NULL, NULL, NULL);
-    cr_assert_not_null(cert);
-    (void)X509_gmtime_adj(X509_getm_notBefore(cert), -90000);
-    (void)X509_gmtime_adj(X509_getm_notAfter(cert), -3600 * 3);
-    cr_assert_gt(X509_sign(cert, key, EVP_sha256()), 0);
-    rewind(file);
-    cr_assert_eq(PEM_write_X509(file, cert), 1);
-    cr_assert_eq(ftruncate(fileno(file), ftell(file)), 0);
-    (void)fclose(file);
-    X509_free(cert);
-    EVP_PKEY_free(key);
-}
-
 Test(access, says_that_a_certificate_has_expired)
 {
-    MUST(cluster_issue(fixture(), "issue-client", "late", "late", NULL, err));
-    expire(fixture_path("late"));
-    CLEANUP_RESULT struct proc_result run =
-        CLI("exec", BOX, "--identity", fixture_path("late"), "--", "true");
+    char late[CLUSTER_PATH_MAX];
+    MUST(cluster_login(fixture(), "late", "operator", NULL, late, err));
+    expire(late);
+    CLEANUP_RESULT struct proc_result run = CLI("exec", BOX, "--identity", late, "--", "true");
     cr_assert_eq(run.status, 125, "status %d", run.status);
     fixture_assert_contains(run.err, "client \"late\"");
     fixture_assert_contains(run.err, "expired 3 h ago");

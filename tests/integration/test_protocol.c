@@ -17,7 +17,7 @@
 static void start(void)
 {
     neighbour_start();
-    MUST(cluster_issue(fixture(), "issue-agent", EVIL, EVIL, NULL, err));
+    MUST(cluster_enroll(fixture(), EVIL, EVIL, err));
 }
 
 static void assert_refused(struct peer *peer, const char *wanted)

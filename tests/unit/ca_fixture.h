@@ -57,7 +57,7 @@ static inline X509 *read_cert(const char *path)
     size_t size = 0;
     X509 *cert = NULL;
     OK(file_read(path, PEM_MAX, &pem, &size, &err));
-    OK(ca_pem_to_cert(pem, size, &cert, &err));
+    OK(cert_pem_to_cert(pem, size, &cert, &err));
     return cert;
 }
 
@@ -68,7 +68,7 @@ static inline EVP_PKEY *read_key(const char *path)
     size_t size = 0;
     EVP_PKEY *key = NULL;
     OK(file_read(path, PEM_MAX, &pem, &size, &err));
-    OK(ca_pem_to_key(pem, size, &key, &err));
+    OK(cert_pem_to_key(pem, size, &key, &err));
     return key;
 }
 
@@ -87,9 +87,9 @@ static inline void put_ca(X509 *cert, EVP_PKEY *key)
     struct err err = { 0 };
     BIO *pem = NULL;
     (void)mkdir("ca", 0700);
-    OK(ca_pem_from_key(key, &pem, &err));
+    OK(cert_pem_from_key(key, &pem, &err));
     put_bio("ca/ca-key.pem", pem);
-    OK(ca_pem_from_cert(cert, &pem, &err));
+    OK(cert_pem_from_cert(cert, &pem, &err));
     put_bio("ca/ca.pem", pem);
 }
 
@@ -146,4 +146,31 @@ static inline int verify(const char *dir, int purpose)
     X509_STORE_CTX_free(context);
     X509_STORE_free(store);
     return ok == 1 ? X509_V_OK : why;
+}
+
+/* An extension as OpenSSL prints it, with "critical, " in front when it is. */
+static inline void expect_extension(X509 *cert, int nid, const char *expected)
+{
+    int at = X509_get_ext_by_NID(cert, nid, -1);
+    cr_assert_geq(at, 0, "no %s", OBJ_nid2sn(nid));
+    cr_assert_lt(X509_get_ext_by_NID(cert, nid, at), 0, "two %s", OBJ_nid2sn(nid));
+    X509_EXTENSION *extension = X509_get_ext(cert, at);
+    CLEANUP_BIO BIO *bio = BIO_new(BIO_s_mem());
+    if (X509_EXTENSION_get_critical(extension))
+        (void)BIO_puts(bio, "critical, ");
+    cr_assert_eq(X509V3_EXT_print(bio, extension, 0, 0), 1);
+    char *text = NULL;
+    long size = BIO_get_mem_data(bio, &text);
+    cr_assert((size_t)size == strlen(expected) && memcmp(text, expected, (size_t)size) == 0,
+              "%s is \"%.*s\"", OBJ_nid2sn(nid), (int)size, text);
+}
+
+static inline void expect_cn(const X509 *cert, const char *expected)
+{
+    const X509_NAME *subject = X509_get_subject_name(cert);
+    const X509_NAME_ENTRY *entry = X509_NAME_get_entry(subject, 0);
+    cr_assert_eq(X509_NAME_entry_count(subject), 1);
+    cr_assert_eq(OBJ_obj2nid(X509_NAME_ENTRY_get_object(entry)), NID_commonName);
+    cr_assert_str_eq((const char *)ASN1_STRING_get0_data(X509_NAME_ENTRY_get_data(entry)),
+                     expected);
 }

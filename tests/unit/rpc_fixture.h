@@ -35,6 +35,8 @@ struct world {
     struct loop *loop;
     struct rpc_pump *pump;
     struct rpc_server *server;
+    bool slow_guard;
+    struct rpc_ticket *ticket; /* that waits for the test's word */
     struct rpc_creds server_creds, agent_creds, client_creds;
     struct rpc_channel *agent, *client;
     char endpoint[64];
@@ -120,16 +122,40 @@ static inline int world_stream(void *userdata, struct rpc_call *call, struct err
     return 0;
 }
 
+/* Answers when the test says so. */
+static inline int world_later(void *userdata, struct rpc_ticket *ticket,
+                              const ProtobufCMessage *request, struct err *err)
+{
+    (void)request;
+    (void)err;
+    ((struct world *)userdata)->ticket = ticket;
+    return 0;
+}
+
+/* Agents alone may call AgentsOnly; everything else is for everybody, at once or when the test says
+ * so. */
+static inline void world_guard(void *userdata, const struct rpc_method *method,
+                               const ProtobufCMessage *request, struct rpc_ticket *ticket)
+{
+    (void)request;
+    struct world *world = userdata;
+    struct err err;
+    if (strcmp(method->path, "/t/AgentsOnly") == 0 &&
+        rpc_ticket_peer(ticket)->kind != IDENTITY_AGENT) {
+        (void)err_set(&err, ERR_DENIED, "agents only");
+        rpc_ticket_fail(ticket, &err);
+    } else if (world->slow_guard) {
+        world->ticket = ticket;
+    } else {
+        rpc_ticket_admit(ticket);
+    }
+}
+
 static const struct rpc_method world_methods[] = {
-    { .path = "/t/Echo",
-      .allowed = 1u << IDENTITY_AGENT | 1u << IDENTITY_CLIENT,
-      .request = &sandstorm__v1__label__descriptor,
-      .unary = world_echo },
-    { .path = "/t/AgentsOnly",
-      .allowed = 1u << IDENTITY_AGENT,
-      .request = &sandstorm__v1__label__descriptor,
-      .unary = world_echo },
-    { .path = "/t/Stream", .allowed = 1u << IDENTITY_CLIENT, .open = world_stream },
+    { .path = "/t/Echo", .request = &sandstorm__v1__label__descriptor, .unary = world_echo },
+    { .path = "/t/Later", .request = &sandstorm__v1__label__descriptor, .later = world_later },
+    { .path = "/t/AgentsOnly", .request = &sandstorm__v1__label__descriptor, .unary = world_echo },
+    { .path = "/t/Stream", .open = world_stream },
     { .path = NULL },
 };
 
@@ -143,6 +169,7 @@ static inline void world_listen(struct world *world, const char *address, struct
         .trust_domain = WORLD_DOMAIN,
         .creds = &world->server_creds,
         .methods = world_methods,
+        .guard = world_guard,
         .userdata = world,
     };
     if (rpc_server_new(world->pump, &config, ret, err) < 0)

@@ -13,6 +13,7 @@ struct rpc_call {
     const struct rpc_call_handler *handler;
     void *owner;
     struct identity peer;
+    struct rpc_certificate certificate;
     const ProtobufCMessageDescriptor *type; /* of what the owner sends */
     bool full, paused, finished, cancelled, released, invalid;
     struct err status;
@@ -52,6 +53,11 @@ void rpc_call_bind(struct rpc_call *call, const struct rpc_call_handler *handler
 const struct identity *rpc_call_peer(const struct rpc_call *call)
 {
     return &call->peer;
+}
+
+const struct rpc_certificate *rpc_call_certificate(const struct rpc_call *call)
+{
+    return &call->certificate;
 }
 
 int rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message, struct err *err)

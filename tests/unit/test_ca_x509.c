@@ -5,33 +5,6 @@
 /* cppcheck-suppress unknownMacro */
 TestSuite(ca_x509, .init = fixture_setup, .fini = fixture_teardown);
 
-/* An extension as OpenSSL prints it, with "critical, " in front when it is. */
-static void expect_extension(X509 *cert, int nid, const char *expected)
-{
-    int at = X509_get_ext_by_NID(cert, nid, -1);
-    cr_assert_geq(at, 0, "no %s", OBJ_nid2sn(nid));
-    cr_assert_lt(X509_get_ext_by_NID(cert, nid, at), 0, "two %s", OBJ_nid2sn(nid));
-    X509_EXTENSION *extension = X509_get_ext(cert, at);
-    CLEANUP_BIO BIO *bio = BIO_new(BIO_s_mem());
-    if (X509_EXTENSION_get_critical(extension))
-        (void)BIO_puts(bio, "critical, ");
-    cr_assert_eq(X509V3_EXT_print(bio, extension, 0, 0), 1);
-    char *text = NULL;
-    long size = BIO_get_mem_data(bio, &text);
-    cr_assert((size_t)size == strlen(expected) && memcmp(text, expected, (size_t)size) == 0,
-              "%s is \"%.*s\"", OBJ_nid2sn(nid), (int)size, text);
-}
-
-static void expect_cn(const X509 *cert, const char *expected)
-{
-    const X509_NAME *subject = X509_get_subject_name(cert);
-    const X509_NAME_ENTRY *entry = X509_NAME_get_entry(subject, 0);
-    cr_assert_eq(X509_NAME_entry_count(subject), 1);
-    cr_assert_eq(OBJ_obj2nid(X509_NAME_ENTRY_get_object(entry)), NID_commonName);
-    cr_assert_str_eq((const char *)ASN1_STRING_get0_data(X509_NAME_ENTRY_get_data(entry)),
-                     expected);
-}
-
 static void expect_p256_and_sha256(const X509 *cert)
 {
     char group[64] = "";
@@ -60,7 +33,7 @@ Test(ca_x509, the_root_may_sign_leaves_and_nothing_else)
     expect_cn(cert, "Sandstorm CA");
     expect_p256_and_sha256(cert);
     time_t start = time_of(X509_get0_notBefore(cert)), end = time_of(X509_get0_notAfter(cert));
-    cr_assert_eq(end - start, (time_t)(CA_LIFETIME_S + BACKDATE_S));
+    cr_assert_eq(end - start, (time_t)(CA_LIFETIME_S + IDENTITY_BACKDATE_S));
 }
 
 static void open_with_root_made_at(time_t now, const char *complaint)
@@ -69,7 +42,7 @@ static void open_with_root_made_at(time_t now, const char *complaint)
     CLEANUP_KEY EVP_PKEY *key = NULL;
     CLEANUP_X509 X509 *cert = NULL;
     struct ca *ca = NULL;
-    OK(ca_key_new(&key, &err));
+    OK(cert_key_new(&key, &err));
     OK(ca_x509_root(key, TRUST_DOMAIN, now, &cert, &err));
     put_ca(cert, key);
     FAILS(ca_open("ca", &ca, &err), ERR_PRECONDITION);
@@ -79,7 +52,7 @@ static void open_with_root_made_at(time_t now, const char *complaint)
 Test(ca_x509, open_refuses_an_expired_ca_and_one_from_the_future)
 {
     open_with_root_made_at(time(NULL) - (time_t)CA_LIFETIME_S - 60, "expired on 20");
-    open_with_root_made_at(time(NULL) + (time_t)BACKDATE_S + 3600, "clock is behind");
+    open_with_root_made_at(time(NULL) + (time_t)IDENTITY_BACKDATE_S + 3600, "clock is behind");
 }
 
 struct uri_row {
@@ -94,7 +67,7 @@ static void put_ca_with_uris(const struct uri_row *rows, size_t count)
     struct err err = { 0 };
     CLEANUP_KEY EVP_PKEY *key = NULL;
     CLEANUP_X509 X509 *cert = NULL;
-    OK(ca_key_new(&key, &err));
+    OK(cert_key_new(&key, &err));
     OK(ca_x509_root(key, TRUST_DOMAIN, time(NULL), &cert, &err));
     X509_EXTENSION_free(X509_delete_ext(cert, X509_get_ext_by_NID(cert, NID_subject_alt_name, -1)));
     GENERAL_NAMES *names = sk_GENERAL_NAME_new_null();
@@ -245,7 +218,7 @@ Test(ca_x509, a_leaf_lives_as_long_as_asked_and_starts_a_little_in_the_past)
     OK(ca_issue_peer(ca, "agent", IDENTITY_AGENT, "web-1", 1000, &err));
     time_t after = time(NULL);
     CLEANUP_X509 X509 *cert = read_cert("agent/cert.pem");
-    time_t start = time_of(X509_get0_notBefore(cert)) + (time_t)BACKDATE_S;
+    time_t start = time_of(X509_get0_notBefore(cert)) + (time_t)IDENTITY_BACKDATE_S;
     cr_assert(before <= start && start <= after);
     cr_assert_eq(time_of(X509_get0_notAfter(cert)), start + 1000);
 }
@@ -256,7 +229,7 @@ Test(ca_x509, a_leaf_never_outlives_its_ca)
     CLEANUP_KEY EVP_PKEY *key = NULL;
     CLEANUP_X509 X509 *cert = NULL;
     CLEANUP_CA struct ca *ca = NULL;
-    OK(ca_key_new(&key, &err));
+    OK(cert_key_new(&key, &err));
     OK(ca_x509_root(key, TRUST_DOMAIN, time(NULL) - (time_t)CA_LIFETIME_S + 3600, &cert, &err));
     put_ca(cert, key);
     OK(ca_open("ca", &ca, &err));

@@ -124,3 +124,12 @@ Test(err, a_caller_that_does_not_want_the_reason_passes_null)
     cr_expect_eq(err_wrap(NULL, "x"), -1);
     cr_expect_eq(err_nomem(NULL), -1);
 }
+
+Test(err, every_name_leads_back_to_its_code)
+{
+    for (int code = ERR_NONE + 1; code < ERR_CODE_COUNT_; code++)
+        cr_expect_eq(err_from_name(err_name((enum err_code)code)), (enum err_code)code);
+    static const char *const rows[] = { "", "ok", "unknown", "Denied", "denied " };
+    for (size_t i = 0; i < ELEMENTS(rows); i++)
+        cr_expect_eq(err_from_name(rows[i]), ERR_NONE, "%s", rows[i]);
+}

@@ -343,3 +343,25 @@ Test(file, write_takes_a_bare_name_and_the_longest_one)
     expect_content(name, "y", 1);
     cr_assert_eq(count_entries(), 2);
 }
+
+Test(file, missing_directories_are_made_and_those_that_are_there_are_kept)
+{
+    char top[] = "/tmp/test-file-XXXXXX", dir[64];
+    struct stat info;
+    cr_assert(mkdtemp(top));
+    (void)snprintf(dir, sizeof(dir), "%s/a/b/c", top);
+    (void)umask(0);
+    cr_assert_eq(file_make_dirs(dir, 0755, &err), 0, "%s", err.text);
+    cr_assert_eq(file_make_dirs(dir, 0755, &err), 0, "%s", err.text);
+    cr_assert(stat(dir, &info) == 0 && (info.st_mode & 07777) == 0700);
+    *strrchr(dir, '/') = '\0';
+    cr_assert(stat(dir, &info) == 0 && (info.st_mode & 07777) == 0755);
+    (void)snprintf(dir, sizeof(dir), "%s/a/file", top);
+    cr_assert_eq(file_write_atomic(dir, "", 0, 0600, &err), 0);
+    (void)snprintf(dir, sizeof(dir), "%s/a/file/d", top);
+    cr_assert_eq(file_make_dirs(dir, 0755, &err), -1);
+    cr_assert_eq(err.sys_errno, ENOTDIR);
+    char command[64];
+    (void)snprintf(command, sizeof(command), "rm -rf %s", top);
+    cr_assert_eq(system(command), 0);
+}

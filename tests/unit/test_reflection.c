@@ -118,9 +118,13 @@ Test(descriptors, services_are_listed_in_order)
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
+        "sandstorm.v1.AuditService",
+        "sandstorm.v1.ClientService",
         "sandstorm.v1.CommandService",
+        "sandstorm.v1.IdentityService",
         "sandstorm.v1.LinkService",
         "sandstorm.v1.SandboxService",
+        "sandstorm.v1.TokenService",
     };
     CLEANUP_DESCRIPTOR_INDEX struct descriptor_index *index = embedded();
     size_t count;

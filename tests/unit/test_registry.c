@@ -31,7 +31,9 @@ TestSuite(registry, .init = setup, .fini = teardown);
 static struct sandbox *ensure(const char *id)
 {
     struct sandbox *sandbox = NULL;
-    OK(registry_ensure(registry, id, &sandbox, &err));
+    struct sandbox_record record = { .labels = "env=ci" };
+    (void)snprintf(record.id, sizeof(record.id), "%s", id);
+    OK(registry_set(registry, &record, &sandbox, &err));
     cr_assert_str_eq(sandbox->id, id);
     return sandbox;
 }
@@ -100,7 +102,8 @@ Test(registry, a_full_registry_takes_no_new_sandbox_but_knows_the_old_ones)
         (void)snprintf(id, sizeof(id), "s%08u", i);
         (void)ensure(id);
     }
-    FAILS(registry_ensure(registry, "a", &sandbox, &err), ERR_EXHAUSTED);
+    const struct sandbox_record record = { .id = "a" };
+    FAILS(registry_set(registry, &record, &sandbox, &err), ERR_EXHAUSTED);
     (void)ensure(id);
     cr_expect_eq(registry_count(registry), REGISTRY_SANDBOXES_MAX);
 }
@@ -120,6 +123,10 @@ Test(registry, what_an_agent_says_of_itself_is_bounded_and_copied)
     text[REGISTRY_TEXT_MAX + 1] = '\0';
     info.kernel = text;
     FAILS(sandbox_set_info(sandbox, &info, &err), ERR_PROTOCOL);
+    info.kernel = (char *)"a\nb";
+    FAILS(sandbox_set_info(sandbox, &info, &err), ERR_PROTOCOL);
+    info.kernel = (char *)"\x1b[2J";
+    FAILS(sandbox_set_info(sandbox, &info, &err), ERR_PROTOCOL);
     info.kernel = (char *)"";
     Sandstorm__V1__Label label = SANDSTORM__V1__LABEL__INIT;
     Sandstorm__V1__Label *labels[] = { &label };
@@ -127,14 +134,18 @@ Test(registry, what_an_agent_says_of_itself_is_bounded_and_copied)
     info.n_labels = 1;
     FAILS(sandbox_set_info(sandbox, &info, &err), ERR_UNIMPLEMENTED);
 
-    Sandstorm__V1__Sandbox description;
+    struct sandbox_description description;
     sandbox_describe(sandbox, &description);
-    cr_expect_str_eq(description.info->hostname, "host", "what was refused changed something");
-    cr_expect_eq(description.state, SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_OFFLINE);
-    cr_expect_null(description.metrics);
+    cr_expect_str_eq(description.message.info->hostname, "host",
+                     "what was refused changed something");
+    cr_expect_eq(description.message.state, SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_OFFLINE);
+    cr_expect_null(description.message.metrics);
     sandbox->runner_connected = true;
     sandbox->has_metrics = true;
     sandbox_describe(sandbox, &description);
-    cr_expect_not(description.runner_connected, "it is offline");
-    cr_expect_not_null(description.metrics);
+    cr_expect_not(description.message.runner_connected, "it is offline");
+    cr_expect_not_null(description.message.metrics);
+    cr_expect_eq(description.message.n_labels, 1u);
+    cr_expect_str_eq(description.message.labels[0]->name, "env");
+    cr_expect_str_eq(description.message.labels[0]->value, "ci");
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/macros.h"
+#include "sandstorm/v1/admin.pb-c.h"
 #include "sandstorm/v1/control.pb-c.h"
 #include "sandstorm/v1/link.pb-c.h"
 #include "sandstorm/v1/types.pb-c.h"
@@ -64,4 +65,28 @@ static const ProtobufCMessageDescriptor *const wire_types[] = {
     &sandstorm__v1__exec_response__descriptor,
     &sandstorm__v1__exec_accepted__descriptor,
     &sandstorm__v1__exec_notice__descriptor,
+    &sandstorm__v1__token__descriptor,
+    &sandstorm__v1__create_token_request__descriptor,
+    &sandstorm__v1__create_token_response__descriptor,
+    &sandstorm__v1__list_tokens_request__descriptor,
+    &sandstorm__v1__list_tokens_response__descriptor,
+    &sandstorm__v1__revoke_token_request__descriptor,
+    &sandstorm__v1__revoke_token_response__descriptor,
+    &sandstorm__v1__client__descriptor,
+    &sandstorm__v1__create_client_request__descriptor,
+    &sandstorm__v1__create_client_response__descriptor,
+    &sandstorm__v1__list_clients_request__descriptor,
+    &sandstorm__v1__list_clients_response__descriptor,
+    &sandstorm__v1__revoke_client_request__descriptor,
+    &sandstorm__v1__revoke_client_response__descriptor,
+    &sandstorm__v1__audit_row__descriptor,
+    &sandstorm__v1__stream_audit_request__descriptor,
+    &sandstorm__v1__stream_audit_response__descriptor,
+    &sandstorm__v1__renew_certificate_request__descriptor,
+    &sandstorm__v1__renew_certificate_response__descriptor,
+    &sandstorm__v1__get_identity_request__descriptor,
+    &sandstorm__v1__get_identity_response__descriptor,
+    &sandstorm__v1__sandbox_event__descriptor,
+    &sandstorm__v1__revoke_sandbox_request__descriptor,
+    &sandstorm__v1__revoke_sandbox_response__descriptor,
 };

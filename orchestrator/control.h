@@ -1,0 +1,63 @@
+/* The methods of the API that clients call, besides Exec: each takes a request that the guard
+ * (orchestrator/access.c) has let through. Those that need the store answer later. Loop thread. */
+#pragma once
+
+#include "common/rpc_server.h"
+#include "orchestrator/access.h"
+#include "orchestrator/store.h"
+
+#define CONTROL_PAGE_DEFAULT 100u
+#define CONTROL_PAGE_MAX     200u
+
+#define CONTROL_UNARY(name)                                                                        \
+    int name(void *userdata, struct rpc_call *call, const ProtobufCMessage *request,               \
+             struct err *err)
+#define CONTROL_LATER(name)                                                                        \
+    int name(void *userdata, struct rpc_ticket *ticket, const ProtobufCMessage *request,           \
+             struct err *err)
+
+/* control_sandbox.c */
+CONTROL_UNARY(control_list_sandboxes);
+CONTROL_LATER(control_get_sandbox);
+CONTROL_LATER(control_revoke_sandbox);
+/* control_token.c */
+CONTROL_LATER(control_create_token);
+CONTROL_LATER(control_list_tokens);
+CONTROL_LATER(control_revoke_token);
+/* control_client.c */
+CONTROL_LATER(control_create_client);
+CONTROL_LATER(control_list_clients);
+CONTROL_LATER(control_revoke_client);
+/* control_identity.c */
+CONTROL_LATER(control_renew_certificate);
+CONTROL_UNARY(control_get_identity);
+/* control_audit.c */
+int control_stream_audit(void *userdata, struct rpc_call *call, struct err *err);
+
+/* What the ones that answer later begin with: a job that remembers who asked. */
+struct control_job {
+    struct store_job job;
+    struct orchestrator *orchestrator;
+    struct rpc_ticket *ticket;
+    struct identity peer;
+    uint8_t key[RPC_KEY_LEN];
+    char actor[ACCESS_ACTOR_MAX];
+};
+
+typedef int (*control_work)(struct store_job *job, struct store_tx *tx, struct err *err);
+typedef void (*control_done)(struct store_job *job);
+
+/* Makes a zeroed job of `size` bytes, of which a struct control_job is the first member. */
+void *control_job_new(size_t size, struct orchestrator *orchestrator, struct rpc_ticket *ticket,
+                      struct err *err);
+/* The job is freed by `done`, by control_job_end(), or here on failure. */
+int control_job_submit(struct control_job *job, control_work work, control_done done, bool durable,
+                       struct err *err) must_use;
+/* The job failed: tells so and frees it, true. Else false: there is an answer to give. */
+bool control_job_failed(struct control_job *job);
+/* Answers and frees. */
+void control_job_end(struct control_job *job, const ProtobufCMessage *answer);
+/* A row about what this job, an admin's, does: in its own transaction, and only if the admin is one
+ * there, too. */
+int control_job_audit(struct control_job *job, struct store_tx *tx, const char *action,
+                      const char *target, const char *detail, struct err *err) must_use;

@@ -1,0 +1,189 @@
+/* The open message of an Exec: may this client run this in that sandbox? The answer is in the audit
+ * before the command is ordered, or before it is refused; until then the stream waits. Called by
+ * orchestrator/exec.c; next: orchestrator/exec_orders.c sends the start. */
+#include "orchestrator/exec-internal.h"
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "orchestrator/access.h"
+#include "orchestrator/audit.h"
+
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Outlives an exec whose client goes away while the row is being written. */
+struct exec_admission {
+    struct exec *exec;
+    struct err denied; /* ERR_NONE: it was allowed */
+};
+
+void exec_admit_forget(struct exec *exec)
+{
+    if (exec->admission)
+        exec->admission->exec = NULL;
+    exec->admission = NULL;
+}
+
+static int keep_spec(struct exec *exec, const Sandstorm__V1__CommandSpec *spec, struct err *err)
+{
+    if (wire_pack(&spec->base, &exec->spec, &exec->spec_size, err) < 0)
+        return -1;
+    (void)SHA256(exec->spec, exec->spec_size, exec->digest);
+    /* It travels on inside a frame inside a message, whose fields count too. */
+    return wire_scan_within(&sandstorm__v1__command_spec__descriptor, exec->spec, exec->spec_size,
+                            WIRE_FIELDS_MAX - EXEC_FIELDS_AROUND, err);
+}
+
+/* A second client with the same command id takes over; the first is told. One that means another
+ * command by that id takes nothing from anybody. */
+static int supersede(struct exec *exec, struct sandbox *sandbox, struct err *err)
+{
+    struct exec *older = exec_find(sandbox, &exec->id);
+    if (!older)
+        return 0;
+    if (memcmp(older->digest, exec->digest, sizeof(exec->digest)) != 0)
+        return err_set(err, ERR_EXISTS,
+                       "command %s: this id is taken by a different command; use a new one",
+                       exec->id.text);
+    struct err why;
+    (void)err_set(&why, ERR_PRECONDITION, "another client has attached to it");
+    /* Records that were granted to it may be on their way. */
+    exec->granted = older->granted;
+    (void)memcpy(exec->started_by, older->started_by, sizeof(exec->started_by));
+    exec_close_stream(older, &why);
+    return 0;
+}
+
+static int check_standing(const struct sandbox *sandbox, struct err *err)
+{
+    if (sandbox->revoked_ms)
+        return err_set(err, ERR_DENIED,
+                       "sandbox \"%s\" was revoked; a token from 'sandstorm token create --sandbox "
+                       "%s' lets it join again",
+                       sandbox->id, sandbox->id);
+    return 0;
+}
+
+static int check_reachable(const struct sandbox *sandbox, struct err *err)
+{
+    if (!sandbox->session && !sandbox->last_seen_ms)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "sandbox \"%s\" is offline, and has not been seen since this orchestrator "
+                       "started; check its VM and its sandstorm-agent",
+                       sandbox->id);
+    if (!sandbox->session)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "sandbox \"%s\" is offline (last seen %lld s ago); check its VM and its "
+                       "sandstorm-agent",
+                       sandbox->id, (long long)((wall_ms() - sandbox->last_seen_ms) / 1000));
+    if (!sandbox->runner_connected)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "sandbox \"%s\" is online, but no sandstorm-runner is running there",
+                       sandbox->id);
+    return 0;
+}
+
+/* It is written down: into the sandbox's table, and on its way. The sandbox is looked up again,
+ * because a turn of the loop or two have passed. */
+static int order(struct exec *exec, struct err *err)
+{
+    struct sandbox *sandbox;
+    if (access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id, &sandbox,
+                       err) < 0 ||
+        check_standing(sandbox, err) < 0 || check_reachable(sandbox, err) < 0 ||
+        supersede(exec, sandbox, err) < 0)
+        return -1;
+    exec_take_up(sandbox, &exec->id);
+    exec->sandbox = sandbox;
+    HASH_ADD_KEYPTR(hh, sandbox->execs, exec->id.text, COMMAND_ID_LEN, exec);
+    exec->due.start = true;
+    exec_set_state(exec, EXEC_PENDING);
+    log_info("command ordered", LF_STR("command", exec->id.text), LF_STR("sandbox", sandbox->id),
+             LF_STR("client", rpc_call_peer(exec->call)->name));
+
+    Sandstorm__V1__ExecAccepted accepted = SANDSTORM__V1__EXEC_ACCEPTED__INIT;
+    accepted.command_id = exec->id.text;
+    Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
+    response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_ACCEPTED;
+    response.accepted = &accepted;
+    exec_reply(exec, &response);
+    exec_flush(exec);
+    return 0;
+}
+
+static void on_written(void *userdata, const struct err *failed)
+{
+    struct exec_admission *admission = userdata;
+    struct exec *exec = admission->exec;
+    struct err err = admission->denied;
+    free(admission);
+    if (!exec)
+        return;
+    exec->admission = NULL;
+    if (exec->state != EXEC_ADMITTING)
+        return; /* it was ended meanwhile */
+    if (err.code != ERR_NONE)
+        exec_fail(exec, &err);
+    else if (failed)
+        exec_fail(exec, failed);
+    else if (order(exec, &err) < 0)
+        exec_fail(exec, &err);
+}
+
+static int write_down(struct exec *exec, const struct err *denied, struct err *err)
+{
+    struct exec_admission *admission = calloc(1, sizeof(*admission));
+    char actor[ACCESS_ACTOR_MAX], detail[COMMAND_ID_LEN + 2 * EXEC_DIGEST_LEN + 32] = "";
+    if (!admission)
+        return err_nomem(err);
+    admission->exec = exec;
+    admission->denied = *denied;
+    access_actor(rpc_call_peer(exec->call), actor);
+    /* Which command, and what it was, for those who have it: the text may hold secrets. */
+    int n = snprintf(detail, sizeof(detail), "%s spec sha256:", exec->id.text);
+    for (unsigned i = 0; i < EXEC_DIGEST_LEN && n > 0; i++, n += 2)
+        (void)snprintf(detail + n, sizeof(detail) - (size_t)n, "%02x", exec->digest[i]);
+    const struct audit_entry entry = {
+        .actor = actor,
+        .action = "command.start",
+        .target = exec->sandbox_id,
+        .allowed = denied->code == ERR_NONE,
+        .detail = denied->code == ERR_NONE ? detail : denied->text,
+    };
+    exec->admission = admission;
+    exec_set_state(exec, EXEC_ADMITTING);
+    rpc_call_pause(exec->call);
+    if (audit_write(exec->orchestrator, &entry, on_written, admission, err) == 0)
+        return 0;
+    exec->admission = NULL;
+    free(admission);
+    return -1;
+}
+
+int exec_admit(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
+{
+    const Sandstorm__V1__ExecOpen *open = request->open;
+    struct sandbox *sandbox;
+    struct err denied = { 0 };
+    if (exec->state != EXEC_NEW)
+        return err_set(err, ERR_INVALID, "open may only be the first message");
+    if (!open->spec)
+        return err_set(err, ERR_INVALID, "open has no spec");
+    if (sandbox_id_check(open->sandbox_id, err) < 0)
+        return -1;
+    (void)snprintf(exec->sandbox_id, sizeof(exec->sandbox_id), "%s", open->sandbox_id);
+    int r = *open->command_id ? command_id_parse(open->command_id, &exec->id, err)
+                              : command_id_new(&exec->id, err);
+    if (r < 0 || keep_spec(exec, open->spec, err) < 0)
+        return -1;
+    exec->received = exec->acked = open->from_offset;
+    exec->client_limit = open->limit;
+    exec->grants_itself = open->server_credit;
+    /* What cannot be reached is said at once; it is nobody's decision. */
+    if (access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id, &sandbox,
+                       &denied) == 0 &&
+        check_standing(sandbox, &denied) == 0 && check_reachable(sandbox, err) < 0)
+        return -1;
+    return write_down(exec, &denied, err);
+}

@@ -1,0 +1,62 @@
+/* For the store's own files: the connection behind a transaction, and the thin layer over SQLite
+ * that all of them speak. One thread at a time. */
+#pragma once
+
+#include "orchestrator/store.h"
+
+#include <sqlite3.h>
+
+/* Prepared once and kept, because every request appends to the audit. */
+enum audit_statement { AUDIT_HEAD, AUDIT_INSERT, AUDIT_MOVE_HEAD, AUDIT_STATEMENT_COUNT_ };
+
+struct store_tx {
+    char *dir;
+    int lock; /* fd of DIR/lock */
+    sqlite3 *db;
+    bool made;         /* the file was missing or empty */
+    bool audit_broken; /* the audit's end is not where the notes say, when it was opened */
+    bool full_sync;    /* PRAGMA synchronous is FULL, not NORMAL */
+    sqlite3_stmt *audit[AUDIT_STATEMENT_COUNT_];
+};
+
+/* Lock, file, checks, schema; store_db_close() accepts what is half open. */
+int store_db_open(const char *dir, struct store_tx *tx, struct err *err) must_use;
+void store_db_close(struct store_tx *tx);
+int store_audit_check_end(struct store_tx *tx, bool *ret_broken, struct err *err) must_use;
+
+/* -1, with what SQLite said last in our words; `what` is "cannot ...". */
+#define store_sql_fail(tx, err, what) (store_sql_fill((tx), (err), (what)), -1)
+void store_sql_fill(struct store_tx *tx, struct err *err, const char *what);
+
+int store_sql_exec(struct store_tx *tx, const char *sql, const char *what,
+                   struct err *err) must_use;
+int store_sql_prepare(struct store_tx *tx, const char *sql, const char *what, sqlite3_stmt **ret,
+                      struct err *err) must_use;
+static inline void store_sql_finalize(sqlite3_stmt **statement)
+{
+    /* Repeats the error of the last step, which was told then. */
+    (void)sqlite3_finalize(*statement);
+}
+#define CLEANUP_STATEMENT CLEANUP(store_sql_finalize)
+
+/* Bound by reference: the value must outlive the statement. */
+void store_bind_int(sqlite3_stmt *statement, int index, int64_t value);
+void store_bind_text(sqlite3_stmt *statement, int index, const char *text);
+void store_bind_blob(sqlite3_stmt *statement, int index, const uint8_t *data, size_t size);
+
+/* The next row, if there is one. */
+int store_sql_step(struct store_tx *tx, sqlite3_stmt *statement, const char *what, bool *ret_row,
+                   struct err *err) must_use;
+/* For statements that give no row. */
+int store_sql_run(struct store_tx *tx, sqlite3_stmt *statement, const char *what,
+                  struct err *err) must_use;
+
+/* False when the column does not fit exactly what is asked for: too long, a NUL inside, another
+ * length, out of range. Our own code stores nothing like that. */
+bool store_column_text(sqlite3_stmt *statement, int column, char *ret, size_t size) must_use;
+bool store_column_blob(sqlite3_stmt *statement, int column, uint8_t *ret, size_t size) must_use;
+bool store_column_u32(sqlite3_stmt *statement, int column, uint32_t *ret) must_use;
+bool store_column_bool(sqlite3_stmt *statement, int column, bool *ret) must_use;
+/* -1, for a row that one of those refused. */
+#define store_unreadable(tx, err, what) (store_unreadable_fill((tx), (err), (what)), -1)
+void store_unreadable_fill(struct store_tx *tx, struct err *err, const char *what);

@@ -1,0 +1,258 @@
+/* Owns the store's thread, its queue of jobs and the transactions they run in. The loop's objects
+ * hand it jobs; each comes back through loop_post() when its transaction is committed. Next:
+ * orchestrator/store_open.c for the file, and store_audit.c, store_tokens.c, store_sandboxes.c and
+ * store_clients.c for what jobs do inside.
+ *
+ * One transaction for all the jobs that wait, because the commit is what costs; a savepoint around
+ * each, so that one that fails undoes itself alone. */
+#include "orchestrator/store-internal.h"
+
+#include <assert.h>
+#include <pthread.h>
+
+struct store {
+    struct store_tx tx;
+    struct loop *loop;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* Under the lock. */
+    struct store_job *first, **last;
+    unsigned waiting;
+    bool stopping;
+};
+
+/* Transactions. */
+
+static int begin(struct store_tx *tx, bool durable, struct err *err)
+{
+    if (tx->full_sync != durable) {
+        const char *sql = durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL";
+        if (store_sql_exec(tx, sql, "cannot choose how to sync", err) < 0)
+            return -1;
+        tx->full_sync = durable;
+    }
+    return store_sql_exec(tx, "BEGIN IMMEDIATE", "cannot begin a transaction", err);
+}
+
+/* SQLite ends a transaction by itself after some errors, as a full disk. */
+static bool transaction_lost(const struct store_tx *tx)
+{
+    return sqlite3_get_autocommit(tx->db) != 0;
+}
+
+static void undo(struct store_tx *tx)
+{
+    /* Fails only where SQLite has undone it already. */
+    if (!transaction_lost(tx))
+        (void)sqlite3_exec(tx->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+static void run_job(struct store_tx *tx, struct store_job *job)
+{
+    job->result = -1;
+    if (store_sql_exec(tx, "SAVEPOINT job", "cannot begin a job", &job->err) < 0)
+        return;
+    job->result = job->work(job, tx, &job->err);
+    if (transaction_lost(tx))
+        return;
+    if (job->result >= 0 && store_sql_exec(tx, "RELEASE job", "cannot end a job", &job->err) < 0)
+        job->result = -1;
+    if (job->result < 0 &&
+        sqlite3_exec(tx->db, "ROLLBACK TO job; RELEASE job", NULL, NULL, NULL) != SQLITE_OK)
+        undo(tx); /* half a job must not stay, so nothing does */
+}
+
+/* Those that failed by themselves keep their own reason. */
+static void fail_all(struct store_job *jobs, const struct err *why)
+{
+    for (struct store_job *job = jobs; job; job = job->next) {
+        job->unsaved = true;
+        if (job->result >= 0 || job->err.code == ERR_NONE) {
+            job->result = -1;
+            job->err = *why;
+        }
+    }
+}
+
+/* Runs the jobs in order. -1 when the transaction went down with one of them. */
+static int run_jobs(struct store_tx *tx, struct store_job *jobs, struct err *why)
+{
+    for (struct store_job *job = jobs; job; job = job->next) {
+        run_job(tx, job);
+        if (!transaction_lost(tx))
+            continue;
+        if (job->err.code == ERR_NONE)
+            return err_set(why, ERR_UNAVAILABLE,
+                           "the database undid a transaction; see that the disk under %s is well, "
+                           "then try again",
+                           tx->dir);
+        *why = job->err;
+        return err_wrap(why, "undone together with another change");
+    }
+    return 0;
+}
+
+static void run_batch(struct store_tx *tx, struct store_job *jobs)
+{
+    bool durable = false;
+    for (struct store_job *job = jobs; job; job = job->next) {
+        job->result = 0;
+        job->unsaved = false;
+        job->err = (struct err){ 0 };
+        durable |= job->durable;
+    }
+    struct err why = { 0 };
+    if (begin(tx, durable, &why) < 0 || run_jobs(tx, jobs, &why) < 0 ||
+        store_sql_exec(tx, "COMMIT", "cannot save", &why) < 0) {
+        undo(tx);
+        fail_all(jobs, &why);
+    }
+}
+
+/* The thread. */
+
+static void job_returned(struct loop_post *post)
+{
+    struct store_job *job = CONTAINER_OF(post, struct store_job, post);
+    job->done(job);
+}
+
+/* Cuts a batch off the front of the queue; the lock is held. */
+static struct store_job *take_batch(struct store *store)
+{
+    struct store_job *jobs = store->first, **end = &store->first;
+    for (unsigned i = 0; i < STORE_BATCH_MAX && *end; i++) {
+        end = &(*end)->next;
+        store->waiting--;
+    }
+    store->first = *end;
+    if (!store->first)
+        store->last = &store->first;
+    if (jobs)
+        *end = NULL;
+    return jobs;
+}
+
+static struct store_job *wait_batch(struct store *store)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    while (!store->first && !store->stopping)
+        (void)pthread_cond_wait(&store->wake, &store->lock);
+    struct store_job *jobs = take_batch(store);
+    (void)pthread_mutex_unlock(&store->lock);
+    return jobs;
+}
+
+/* False at the end: nothing is waiting, and nothing will come. */
+static bool run_waiting(struct store *store)
+{
+    struct store_job *job = wait_batch(store);
+    if (!job)
+        return false;
+    run_batch(&store->tx, job);
+    while (job) {
+        struct store_job *next = job->next; /* done() may free the job */
+        job->post.fn = job_returned;
+        loop_post(store->loop, &job->post);
+        job = next;
+    }
+    return true;
+}
+
+static void *store_main(void *userdata)
+{
+    while (run_waiting(userdata))
+        continue;
+    return NULL;
+}
+
+int store_open(const char *dir, struct loop *loop, struct store **ret, struct err *err)
+{
+    struct store *store = calloc(1, sizeof(*store));
+    if (!store)
+        return err_nomem(err);
+    store->loop = loop;
+    store->last = &store->first;
+    (void)pthread_mutex_init(&store->lock, NULL);
+    (void)pthread_cond_init(&store->wake, NULL);
+    if (store_db_open(dir, &store->tx, err) < 0) {
+        store_free(store);
+        return -1;
+    }
+    int r = loop ? pthread_create(&store->thread, NULL, store_main, store) : 0;
+    if (r) {
+        store_free(store);
+        return err_errno(err, r, "cannot start the store's thread");
+    }
+    store->started = loop;
+    if (loop)
+        (void)pthread_setname_np(store->thread, "store");
+    *ret = store;
+    return 0;
+}
+
+bool store_is_new(const struct store *store)
+{
+    return store->tx.made;
+}
+
+bool store_audit_broken(const struct store *store)
+{
+    return store->tx.audit_broken;
+}
+
+int store_submit(struct store *store, struct store_job *job, struct err *err)
+{
+    assert(store->loop);
+    bool full = false;
+    (void)pthread_mutex_lock(&store->lock);
+    if (store->waiting >= STORE_JOBS_MAX) {
+        full = true;
+    } else {
+        job->next = NULL;
+        *store->last = job;
+        store->last = &job->next;
+        store->waiting++;
+        (void)pthread_cond_signal(&store->wake);
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+    if (full)
+        return err_set(err, ERR_EXHAUSTED,
+                       "%u changes wait for the disk already; try again later, and look whether "
+                       "the disk is slow",
+                       STORE_JOBS_MAX);
+    return 0;
+}
+
+int store_run(struct store *store, struct store_job *job, struct err *err)
+{
+    assert(!store->loop);
+    job->next = NULL;
+    run_batch(&store->tx, job);
+    if (job->result < 0 && err)
+        *err = job->err;
+    return job->result < 0 ? -1 : 0;
+}
+
+void store_free(struct store *store)
+{
+    if (!store)
+        return;
+    (void)pthread_mutex_lock(&store->lock);
+    store->stopping = true;
+    (void)pthread_cond_signal(&store->wake);
+    (void)pthread_mutex_unlock(&store->lock);
+    if (store->started) {
+        (void)pthread_join(store->thread, NULL);
+        /* What done() submits now is work that was submitted, too. */
+        do
+            loop_drain_posts(store->loop);
+        while (run_waiting(store));
+    }
+    store_db_close(&store->tx);
+    (void)pthread_cond_destroy(&store->wake);
+    (void)pthread_mutex_destroy(&store->lock);
+    free(store);
+}
