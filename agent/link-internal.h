@@ -68,7 +68,7 @@ struct link_identity {
     int64_t not_after_ms, renew_at_ms;
     uint64_t renewed_us; /* when a renewal last succeeded, and how long then none is tried */
     uint64_t rest_us;
-    uint64_t late_us; /* when a renewal over HTTPS was last tried */
+    uint64_t late_us; /* when a renewal over HTTPS was last answered, with yes or no */
 };
 
 /* To the runner. */

@@ -17,7 +17,7 @@
 #define RENEW_DEADLINE_US 20000000u
 #define RENEW_RETRY_MS    5000      /* at least, after an attempt that failed */
 #define LOOK_MS           3600000   /* clocks jump: look again at least this often */
-#define LATE_EVERY_US     60000000u /* between two attempts over HTTPS */
+#define LATE_EVERY_US     60000000u /* over HTTPS, after an answer and before the next question */
 
 /* Who we are. */
 
@@ -306,11 +306,9 @@ bool link_identity_renew_late(struct link *link)
 {
     struct link_identity *own = &link->own;
     struct err err;
-    uint64_t now = monotonic_us();
     if (link->stopping || own->task != TASK_NONE ||
-        (own->late_us && now - own->late_us < LATE_EVERY_US))
+        (own->late_us && monotonic_us() - own->late_us < LATE_EVERY_US))
         return false;
-    own->late_us = now;
     return start_task(link, TASK_RENEW_LATE, &err) == 0;
 }
 
@@ -325,7 +323,11 @@ static void renewed_late(struct link *link)
 {
     struct link_identity *own = &link->own;
     struct err err = own->err;
-    bool final = err.code == ERR_DENIED || err.code == ERR_UNAUTHENTICATED;
+    bool final = own->result < 0 && (err.code == ERR_DENIED || err.code == ERR_UNAUTHENTICATED);
+    /* An answer holds for a while, whatever the clocks say. Where nobody answered, the stream's
+     * backoff says when to ask again: an orchestrator that was away may be back in a second. */
+    if (own->result == 0 || final)
+        own->late_us = monotonic_us();
     if (own->result == 0 && load_identity(link, &err) == 0) {
         log_info("certificate renewed after its end", LF_STR("sandbox", link->identity.name));
         own->renewed_us = monotonic_us();

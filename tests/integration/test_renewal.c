@@ -225,10 +225,19 @@ Test(renewal, an_agent_whose_orchestrator_was_away_for_longer_than_its_certifica
     struct sandbox_processes *box = fixture_box();
     MUST(service_stop(fixture()->orchestrator, err));
     fixture_wait_time(joiner_certificate_end(box->identity));
+    /* It has asked the front at least once, and nobody was there. */
+    char nobody[64];
+    (void)snprintf(nobody, sizeof(nobody), "nothing is listening on 127.0.0.1 port %d",
+                   fixture()->http_port);
+    MUST(service_wait_log(box->link, nobody, PROC_DEADLINE_US, err));
     service_forget_status(box->link);
     MUST(cluster_start_orchestrator(fixture(), err));
     MUST(sandbox_wait_online(box, err));
     assert_serves();
+    /* It went on asking the front; it did not sit out a pause with a certificate that opens
+     * nothing. */
+    cr_assert_eq(fixture_count_text(service_log(box->link), "expired"), 0, "%s",
+                 service_log(box->link));
 }
 
 /* Too late. */
