@@ -238,7 +238,7 @@ static int run_serve(const void *userdata, const char *argument, struct err *err
     struct link *link;
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
         daemon_prepare(err) < 0 || daemon_drop_privileges(settings->user, err) < 0 ||
-        link_new(&config, &link, err) < 0)
+        daemon_hide_memory(err) < 0 || link_new(&config, &link, err) < 0)
         return -1;
     int r = link_run(link, err);
     link_free(link);

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <systemd/sd-daemon.h>
 
 static const int stop_signals[] = { SIGTERM, SIGINT };
@@ -75,6 +76,14 @@ int daemon_drop_privileges(const char *user, struct err *err)
         setresuid(entry->pw_uid, entry->pw_uid, entry->pw_uid) < 0)
         return err_errno(err, errno, "cannot become user \"%s\"; start as root or as that user",
                          user);
+    return 0;
+}
+
+int daemon_hide_memory(struct err *err)
+{
+    /* See prctl(2). Not RLIMIT_CORE: core(5) ignores it where core_pattern names a program. */
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_errno(err, errno, "cannot keep this process's memory out of core dumps");
     return 0;
 }
 

@@ -14,6 +14,10 @@ int daemon_raise_files(uint64_t needed, struct rlimit *ret_before, struct err *e
 /* Becomes `user` with its groups, for good. Nothing for NULL or "". */
 int daemon_drop_privileges(const char *user, struct err *err) must_use;
 
+/* For a process that holds keys: no core dump, and no debugger of the same user. Call after
+ * daemon_drop_privileges(): a change of user sets it anew. */
+int daemon_hide_memory(struct err *err) must_use;
+
 /* on_stop is called at the first SIGTERM or SIGINT and must lead to loop_quit() in a while; the
  * second one calls it again, in a hurry; the third ends the process. */
 int daemon_new(struct loop *loop, void (*on_stop)(void *userdata, bool hurry), void *userdata,

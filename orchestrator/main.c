@@ -177,7 +177,7 @@ static int run_serve(const void *userdata, const char *argument, struct err *err
         return err_wrap(err, "http_listen");
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
         daemon_prepare(err) < 0 || daemon_raise_files(settings->files, NULL, err) < 0 ||
-        daemon_drop_privileges(settings->user, err) < 0 ||
+        daemon_drop_privileges(settings->user, err) < 0 || daemon_hide_memory(err) < 0 ||
         orchestrator_new(&config, &orchestrator, err) < 0)
         return -1;
     int r = orchestrator_run(orchestrator, err);

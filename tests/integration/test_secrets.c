@@ -8,9 +8,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #define FILE_MAX (64u * 1024 * 1024)
 #define SECRETS  8u
@@ -187,4 +190,44 @@ Test(secrets, are_printed_once_and_to_nobody_who_did_not_ask)
     cr_assert_neq(again.status, 0);
     CLEANUP_FREE char *still = joiner_read("one.token");
     cr_assert_str_eq(still, token);
+}
+
+/* Whether it leaves a core dump behind when it is told to end with one. */
+static bool dumps_core(struct proc *proc)
+{
+    int status;
+    MUST(proc_signal(proc, SIGABRT, err));
+    MUST(proc_wait(proc, PROC_DEADLINE_US, &status, err));
+    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "status %#x", (unsigned)status);
+    return WCOREDUMP(status);
+}
+
+static void assert_dumps_nothing(struct service *service)
+{
+    int status;
+    cr_assert_not(dumps_core(service_proc(service)), "%s", service_name(service));
+    MUST(service_wait_ended(service, &status, err));
+}
+
+/* A build with sanitizers never dumps core; there this cannot fail. */
+Test(secrets, are_not_in_core_dumps)
+{
+    const struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+    cr_assert_eq(setrlimit(RLIMIT_CORE, &unlimited), 0, "%m");
+    cr_assert_eq(chdir(fixture()->dir), 0);
+    const struct proc_spec other = { (const char *const[]){ "sleep", "600", NULL }, NULL, -1, -1,
+                                     -1 };
+    CLEANUP_PROC struct proc *proc = NULL;
+    MUST(proc_start(&other, &proc, err));
+    if (!dumps_core(proc))
+        cr_skip_test("nothing dumps core on this machine");
+    struct sandbox_processes *box = NULL;
+    MUST(cluster_add_sandbox(fixture(), BOX, &box, err));
+    MUST(sandbox_start_runner(box, err));
+    MUST(service_stop(fixture()->orchestrator, err));
+    MUST(cluster_start_orchestrator(fixture(), err));
+    MUST(sandbox_start_link(box, err));
+    assert_dumps_nothing(box->link);
+    assert_dumps_nothing(fixture()->orchestrator);
+    MUST(cluster_start_orchestrator(fixture(), err));
 }
