@@ -20,6 +20,7 @@ target_include_directories(sandstorm_generated INTERFACE
   ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
 
 if(SANDSTORM_SANITIZE)
+  target_compile_definitions(sandstorm_generated INTERFACE SANDSTORM_SANITIZED)
   target_compile_options(sandstorm_generated INTERFACE
     -fsanitize=${SANDSTORM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(sandstorm_generated INTERFACE -fsanitize=${SANDSTORM_SANITIZE})

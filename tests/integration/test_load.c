@@ -20,14 +20,9 @@
 #define SLACK_SEQUENTIAL_KIB 2048
 #define SLACK_CONCURRENT_KIB (12 * 1024)
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SANDSTORM_SANITIZED
 #define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
+#else
 #define SANITIZED 0
 #endif
 
