@@ -20,6 +20,18 @@
 CONTROL_UNARY(control_list_sandboxes);
 CONTROL_LATER(control_get_sandbox);
 CONTROL_LATER(control_revoke_sandbox);
+/* control_fleet.c */
+CONTROL_LATER(control_label_sandbox);
+CONTROL_LATER(control_drain_sandbox);
+CONTROL_LATER(control_remove_sandbox);
+/* control_ready.c */
+CONTROL_LATER(control_sandbox_ready);
+/* control_watch.c */
+int control_watch_sandboxes(void *userdata, struct rpc_call *call, struct err *err);
+/* control_command.c */
+CONTROL_LATER(control_list_commands);
+/* control_logs.c */
+int control_stream_logs(void *userdata, struct rpc_call *call, struct err *err);
 /* control_token.c */
 CONTROL_LATER(control_create_token);
 CONTROL_LATER(control_list_tokens);

@@ -27,6 +27,31 @@ static const char *revoke_target(const ProtobufCMessage *request)
     return ((const Sandstorm__V1__RevokeSandboxRequest *)request)->id;
 }
 
+static const char *label_target(const ProtobufCMessage *request)
+{
+    return ((const Sandstorm__V1__LabelSandboxRequest *)request)->id;
+}
+
+static const char *drain_target(const ProtobufCMessage *request)
+{
+    return ((const Sandstorm__V1__DrainSandboxRequest *)request)->id;
+}
+
+static const char *remove_target(const ProtobufCMessage *request)
+{
+    return ((const Sandstorm__V1__RemoveSandboxRequest *)request)->id;
+}
+
+static const char *ready_target(const ProtobufCMessage *request)
+{
+    return ((const Sandstorm__V1__SandboxReadyRequest *)request)->id;
+}
+
+static const char *commands_target(const ProtobufCMessage *request)
+{
+    return ((const Sandstorm__V1__ListCommandsRequest *)request)->sandbox_id;
+}
+
 #define RULE(agents_, least_, scope_, audit_, target_)                                             \
     .rule = &(const struct access_rule)                                                            \
     {                                                                                              \
@@ -50,12 +75,34 @@ static const char *revoke_target(const ProtobufCMessage *request)
 #define METHOD_sandstorm_v1_SandboxService_GetSandbox \
     RULE(CLIENTS_ONLY, VIEWER, ONE, CALL, get_target), \
     LATER(sandstorm__v1__get_sandbox_request, control_get_sandbox)
+#define METHOD_sandstorm_v1_SandboxService_WatchSandboxes \
+    RULE(CLIENTS_ONLY, VIEWER, FILTERED, CALL, NULL), OPEN(control_watch_sandboxes)
+#define METHOD_sandstorm_v1_SandboxService_SandboxReady \
+    RULE(CLIENTS_ONLY, VIEWER, ONE, CALL, ready_target), \
+    LATER(sandstorm__v1__sandbox_ready_request, control_sandbox_ready)
+/* Labels decide who sees a sandbox, so they are an admin's. */
+#define METHOD_sandstorm_v1_SandboxService_LabelSandbox \
+    RULE(CLIENTS_ONLY, ADMIN, ONE, OWN, label_target), \
+    LATER(sandstorm__v1__label_sandbox_request, control_label_sandbox)
+#define METHOD_sandstorm_v1_SandboxService_DrainSandbox \
+    RULE(CLIENTS_ONLY, OPERATOR, ONE, CALL, drain_target), \
+    LATER(sandstorm__v1__drain_sandbox_request, control_drain_sandbox)
+#define METHOD_sandstorm_v1_SandboxService_RemoveSandbox \
+    RULE(CLIENTS_ONLY, ADMIN, ONE, OWN, remove_target), \
+    LATER(sandstorm__v1__remove_sandbox_request, control_remove_sandbox)
 #define METHOD_sandstorm_v1_SandboxService_RevokeSandbox \
     RULE(CLIENTS_ONLY, ADMIN, ONE, OWN, revoke_target), \
     LATER(sandstorm__v1__revoke_sandbox_request, control_revoke_sandbox)
 
 #define METHOD_sandstorm_v1_CommandService_Exec \
     RULE(CLIENTS_ONLY, OPERATOR, OF_MESSAGE, OWN, NULL), OPEN(exec_open)
+
+#define METHOD_sandstorm_v1_CommandService_ListCommands \
+    RULE(CLIENTS_ONLY, VIEWER, FILTERED, CALL, commands_target), \
+    LATER(sandstorm__v1__list_commands_request, control_list_commands)
+
+#define METHOD_sandstorm_v1_LogService_StreamLogs \
+    RULE(CLIENTS_ONLY, VIEWER, OF_MESSAGE, OWN, NULL), OPEN(control_stream_logs)
 
 #define METHOD_sandstorm_v1_TokenService_CreateToken \
     RULE(CLIENTS_ONLY, ADMIN, ANYWHERE, OWN, NULL), \

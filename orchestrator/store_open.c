@@ -61,6 +61,30 @@ static const char *const migrations[] = {
     " created_by TEXT NOT NULL, login_id TEXT NOT NULL, login_hash BLOB NOT NULL,"
     " login_expires_ms INTEGER NOT NULL) STRICT;"
     "CREATE UNIQUE INDEX clients_by_login ON clients(login_id) WHERE login_id <> '';",
+
+    /* The fleet: what sandboxes were when they were last heard of, their commands, and the log. */
+    "ALTER TABLE sandboxes ADD COLUMN draining INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sandboxes ADD COLUMN state INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sandboxes ADD COLUMN state_ms INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sandboxes ADD COLUMN last_seen_ms INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE sandboxes ADD COLUMN info BLOB NOT NULL DEFAULT x'';"
+    "ALTER TABLE sandboxes ADD COLUMN last_error TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE sandboxes ADD COLUMN last_error_ms INTEGER NOT NULL DEFAULT 0;"
+
+    /* No reference to the sandbox: what it ran stays when it is removed. */
+    "CREATE TABLE commands(number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,"
+    " sandbox_id TEXT NOT NULL, ordered_by TEXT NOT NULL, labels TEXT NOT NULL,"
+    " digest BLOB NOT NULL, ordered_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL,"
+    " pid INTEGER NOT NULL, ended_ms INTEGER NOT NULL, outcome BLOB NOT NULL,"
+    " end_offset INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX commands_by_sandbox ON commands(sandbox_id, number);"
+    "CREATE INDEX commands_open ON commands(sandbox_id) WHERE ended_ms = 0;"
+
+    "CREATE TABLE logs(number INTEGER PRIMARY KEY,"
+    " sandbox_id TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,"
+    " time_us INTEGER NOT NULL, level INTEGER NOT NULL, origin TEXT NOT NULL,"
+    " command_id TEXT NOT NULL, message TEXT NOT NULL, fields TEXT NOT NULL) STRICT;"
+    "CREATE INDEX logs_by_sandbox ON logs(sandbox_id, number);",
 };
 
 static int lock_dir(int directory, struct store_tx *tx, struct err *err)

@@ -87,6 +87,7 @@ static void make_callers(void)
 {
     enroll_labelled("red", "team=red");
     enroll_labelled("spare", "team=red");
+    enroll_labelled("surplus", "team=red");
     keep(CALLER_agent, "red");
     login(CALLER_viewer, "viewer", NULL);
     login(CALLER_operator, "operator", NULL);
@@ -126,6 +127,42 @@ static void ask_revoke(struct peer *peer)
 {
     Sandstorm__V1__RevokeSandboxRequest request = SANDSTORM__V1__REVOKE_SANDBOX_REQUEST__INIT;
     request.id = (char *)"spare";
+    peer_send(peer, &request.base);
+}
+
+static void ask_label(struct peer *peer)
+{
+    Sandstorm__V1__LabelSandboxRequest request = SANDSTORM__V1__LABEL_SANDBOX_REQUEST__INIT;
+    request.id = (char *)"spare";
+    peer_send(peer, &request.base);
+}
+
+static void ask_drain(struct peer *peer)
+{
+    Sandstorm__V1__DrainSandboxRequest request = SANDSTORM__V1__DRAIN_SANDBOX_REQUEST__INIT;
+    request.id = (char *)"red";
+    peer_send(peer, &request.base);
+}
+
+static void ask_remove_box(struct peer *peer)
+{
+    Sandstorm__V1__RemoveSandboxRequest request = SANDSTORM__V1__REMOVE_SANDBOX_REQUEST__INIT;
+    request.id = (char *)"surplus";
+    peer_send(peer, &request.base);
+}
+
+static void ask_ready(struct peer *peer)
+{
+    Sandstorm__V1__SandboxReadyRequest request = SANDSTORM__V1__SANDBOX_READY_REQUEST__INIT;
+    request.id = (char *)"red";
+    request.timeout_ms = 1; /* it is offline */
+    peer_send(peer, &request.base);
+}
+
+static void ask_logs(struct peer *peer)
+{
+    Sandstorm__V1__StreamLogsRequest request = SANDSTORM__V1__STREAM_LOGS_REQUEST__INIT;
+    request.sandbox_id = (char *)"red";
     peer_send(peer, &request.base);
 }
 
@@ -201,10 +238,24 @@ static void ask_services(struct peer *peer)
     CELLS_CLIENTS, ask_nothing, "ListSandboxes"
 #define EXPECT_sandstorm_v1_SandboxService_GetSandbox \
     CELLS_VIEWERS_HERE, ask_get, "GetSandbox"
+#define EXPECT_sandstorm_v1_SandboxService_WatchSandboxes \
+    CELLS_CLIENTS, ask_nothing, "WatchSandboxes"
+#define EXPECT_sandstorm_v1_SandboxService_SandboxReady \
+    CELLS_VIEWERS_HERE, ask_ready, "SandboxReady"
+#define EXPECT_sandstorm_v1_SandboxService_LabelSandbox \
+    CELLS_ADMINS, ask_label, "sandbox.label"
+#define EXPECT_sandstorm_v1_SandboxService_DrainSandbox \
+    CELLS_EXEC, ask_drain, "DrainSandbox"
+#define EXPECT_sandstorm_v1_SandboxService_RemoveSandbox \
+    CELLS_ADMINS, ask_remove_box, "sandbox.remove"
 #define EXPECT_sandstorm_v1_SandboxService_RevokeSandbox \
     CELLS_ADMINS, ask_revoke, "sandbox.revoke"
 #define EXPECT_sandstorm_v1_CommandService_Exec \
     CELLS_EXEC, ask_exec, NULL /* it is offline */
+#define EXPECT_sandstorm_v1_CommandService_ListCommands \
+    CELLS_CLIENTS, ask_nothing, "ListCommands"
+#define EXPECT_sandstorm_v1_LogService_StreamLogs \
+    CELLS_VIEWERS_HERE, ask_logs, "StreamLogs"
 #define EXPECT_sandstorm_v1_TokenService_CreateToken \
     CELLS_ADMINS, ask_nothing, "token.create"
 #define EXPECT_sandstorm_v1_TokenService_ListTokens \
