@@ -11,13 +11,14 @@ TEST_PACKAGES := $(BUILD_PACKAGES) clang libclang-rt-14-dev clang-format clang-t
 JOBS ?= $(shell nproc)
 BUF := tests/proto/node_modules/.bin/buf
 
-.PHONY: help run build test test-long bench lint format proto clean
+.PHONY: help run build test test-long bench bench-fleet lint format proto clean
 
 help:
 	@echo 'make run        build, start a local orchestrator and sandbox, run a first command'
 	@echo 'make test       everything that a change must pass'
 	@echo 'make test-long  the same under ThreadSanitizer, and longer fuzzing'
 	@echo 'make bench      figures, as ratios within one run'
+	@echo 'make bench-fleet  what a fleet of simulated agents costs the orchestrator'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, proto lint'
 	@echo 'make format     let clang-format rewrite the sources'
 
@@ -49,6 +50,13 @@ bench:
 	@scripts/install-packages $(BUILD_PACKAGES)
 	@scripts/build release --quiet -DBUILD_TESTING=OFF
 	@build/release/bench/sandstorm-bench
+
+# AGENTS=2000 SECONDS=300 unless said otherwise.
+bench-fleet:
+	@scripts/install-packages $(BUILD_PACKAGES)
+	@scripts/build release --quiet -DBUILD_TESTING=OFF
+	@build/release/bench/sandstorm-bench-fleet $(if $(AGENTS),--agents $(AGENTS)) \
+		$(if $(SECONDS),--seconds $(SECONDS))
 
 lint: proto
 	@scripts/install-packages $(TEST_PACKAGES)

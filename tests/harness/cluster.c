@@ -23,6 +23,7 @@ static const struct {
     { "sandstorm-agent", "agent", HARNESS_AGENT },
     { "sandstorm-runner", "agent", HARNESS_RUNNER },
     { "sandstorm-orchestrator", "orchestrator", HARNESS_ORCHESTRATOR },
+    { "sandstorm-fleet-sim", "bench", HARNESS_FLEET_SIM },
 };
 
 const char *cluster_program(const char *name)
