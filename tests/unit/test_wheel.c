@@ -2,7 +2,6 @@
  * once, at its tick and not before. */
 #include "common/wheel.h"
 
-#include "common/macros.h"
 #include "tests/unit/random.h"
 
 #include <criterion/criterion.h>
@@ -84,7 +83,7 @@ Test(wheel, any_sequence_is_what_a_list_would_do)
                 cr_assert(!at[k] || at[k] > now, "entry %u was forgotten", k);
             break;
         default:
-            at[i] = MAX(now + random_below(&seed, 3 * WHEEL_SLOTS), now + 1);
+            at[i] = now + 1 + random_below(&seed, 3 * WHEEL_SLOTS);
             wheel_set(&wheel, &entries[i], at[i]);
             break;
         }
