@@ -9,7 +9,7 @@
 int fleet_new(struct cluster *cluster, const struct fleet_config *config, struct service **ret,
               struct err *err)
 {
-    char count[16], silent[16], command[24], endpoint[64], front[64];
+    char count[16], silent[16], command[24], endpoint[64], front[96];
     char token[CLUSTER_PATH_MAX + 32], keys[CLUSTER_PATH_MAX + 32], report[CLUSTER_PATH_MAX + 64];
     (void)snprintf(count, sizeof(count), "%u", config->count);
     (void)snprintf(silent, sizeof(silent), "%u", config->silent_percent);
@@ -19,7 +19,7 @@ int fleet_new(struct cluster *cluster, const struct fleet_config *config, struct
     (void)snprintf(report, sizeof(report), "%s/%s", cluster->dir,
                    config->report ? config->report : "fleet.json");
     cluster_endpoint(cluster, endpoint, sizeof(endpoint));
-    (void)snprintf(front, sizeof(front), "127.0.0.1:%d", cluster->http_port);
+    (void)snprintf(front, sizeof(front), "%s:%d", cluster->host, cluster->http_port);
     if (cluster_token(
             cluster, TOKEN_FILE,
             (const char *[]){ "--prefix", FLEET_PREFIX, "--uses", count, "--ttl", "1h", NULL },
