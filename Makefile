@@ -11,12 +11,12 @@ TEST_PACKAGES := $(BUILD_PACKAGES) clang libclang-rt-14-dev clang-format clang-t
 JOBS ?= $(shell nproc)
 BUF := tests/proto/node_modules/.bin/buf
 
-.PHONY: help run build test test-long bench bench-fleet lint format proto clean
+.PHONY: help run build test test-long test-nspawn bench bench-fleet lint format proto clean
 
 help:
 	@echo 'make run        build, start a local orchestrator and sandbox, run a first command'
 	@echo 'make test       everything that a change must pass'
-	@echo 'make test-long  the same under ThreadSanitizer, and longer fuzzing'
+	@echo 'make test-long  the same under ThreadSanitizer, longer fuzzing, a machine with systemd'
 	@echo 'make bench      figures, as ratios within one run'
 	@echo 'make bench-fleet  what a fleet of simulated agents costs the orchestrator'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, proto lint'
@@ -45,6 +45,13 @@ test-long: test
 	TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 		ctest --preset release -j $(JOBS) -L integration -E '^(foreign|up|load)'
 	SANDSTORM_FUZZ_RUNS=200000 ctest --preset asan -j $(JOBS) -L fuzz
+	@$(MAKE) --no-print-directory test-nspawn
+
+# A machine with systemd, its journal read from outside. Root, and a mirror for the first time.
+test-nspawn:
+	@scripts/install-packages $(TEST_PACKAGES) mmdebstrap systemd
+	@scripts/build release --quiet -DBUILD_TESTING=ON
+	tests/nspawn/run build/release
 
 bench:
 	@scripts/install-packages $(BUILD_PACKAGES)
