@@ -19,7 +19,7 @@
 /* The port that a socket of ours is connected to; 0 where it is none. */
 static int peer_port(int fd)
 {
-    struct sockaddr_storage peer;
+    struct sockaddr_storage peer = { 0 };
     socklen_t size = sizeof(peer);
     if (getpeername(fd, (struct sockaddr *)&peer, &size) < 0)
         return 0;

@@ -89,11 +89,10 @@ static void start_run(struct run *run, unsigned number)
     fixture_wait_file(fixture_path(file));
 }
 
-static int let_go(const char *fifo)
+/* Stays open to the end of the case: what waits later is let go, too. */
+static void let_go(const char *fifo)
 {
-    int fd = open(fixture_path(fifo), O_RDWR | O_CLOEXEC);
-    cr_assert_geq(fd, 0);
-    return fd;
+    cr_assert_geq(open(fixture_path(fifo), O_RDWR | O_CLOEXEC), 0);
 }
 
 /* Attaching to the id tells what became of it; it is not run again. */
@@ -137,11 +136,11 @@ Test(fleetkill, killed_orchestrator_marks_nobody_and_every_command_ends_once, .t
         cr_assert_neq(fixture_client_wait(&runs[i].client), 0, "a result without an orchestrator");
         fixture_client_done(&runs[i].client);
     }
-    CLEANUP_FD int early = let_go("go-early");
+    let_go("go-early");
     MUST(cluster_start_orchestrator(fixture(), err));
     CLEANUP_WATCH struct watch *watch = watch_open();
     watch_wait_count(watch, "", STATE_ONLINE, FLEET_ALL);
-    CLEANUP_FD int late = let_go("go-late");
+    let_go("go-late");
     for (unsigned i = 0; i < COMMANDS; i++)
         assert_run(&runs[i], i);
     watch_for(watch, 0);
@@ -270,6 +269,7 @@ Test(fleetstall, nobody_is_marked_while_the_store_hangs)
     cr_assert_eq(watch_count_ever(watch, FLEET_PREFIX, STATE_EVICTED), 0u);
     run_sql(db, "ROLLBACK");
     (void)sqlite3_close(db);
+    cr_assert_neq(fixture_client_wait(&waiting), 0, "done without a row in the audit");
     /* Those who are silent even so are judged then. */
     watch_wait_count(watch, FLEET_PREFIX, STATE_EVICTED, 6);
     MUST(service_signal(fleet, SIGUSR2, err));
