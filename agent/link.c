@@ -160,6 +160,8 @@ int link_run(struct link *link, struct err *err)
     daemon_ready("connecting to %s", link->config.endpoint);
     link_runner_start(link);
     link_identity_start(link);
+    /* In place of what the process before this one has left there. */
+    link_write_status(link);
     int r = loop_run(link->loop, err);
     write_status(link, "stopped");
     return r;

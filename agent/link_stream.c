@@ -250,8 +250,8 @@ static void on_closed(void *owner, const struct err *status)
         (void)err_set(&err, ERR_UNAVAILABLE, "the orchestrator closed the stream");
     if (connection->silent)
         (void)err_set(&err, ERR_UNAVAILABLE,
-                      "the orchestrator can be reached, but has not welcomed this agent within "
-                      "%u s; see there whether it is overloaded or stuck",
+                      "the orchestrator has not welcomed this agent within %u s; check the way to "
+                      "it (DNS, firewalls), and there whether it is overloaded or stuck",
                       LINK_WELCOME_US / 1000000);
     if (connection == stream->next) {
         next_over(link, &err);

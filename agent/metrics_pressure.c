@@ -24,17 +24,17 @@ static bool parse_line(const char *line, const char *start, uint32_t *ret)
     return true;
 }
 
-/* `full` is NULL where it means nothing. 0 also when the kernel does not have the file: ENOENT when
- * it was built without, EOPNOTSUPP when it was started without. */
+/* `needed` says whether there must be a "full". 0 also when the kernel does not have the file:
+ * ENOENT when it was built without, EOPNOTSUPP when it was started without. */
 static int read_pressure(const struct metrics_sampler *sampler, const char *name, uint32_t *some,
-                         uint32_t *full, bool *known, struct err *err)
+                         uint32_t *full, bool needed, bool *known, struct err *err)
 {
     CLEANUP_METRICS_FILE FILE *file = metrics_open(sampler, name, err);
     if (!file)
         return errno == ENOENT || errno == EOPNOTSUPP ? 0 : -1;
     char line[METRICS_LINE_MAX];
     uint32_t some_value = 0, full_value = 0;
-    bool has_some = false, has_full = full == NULL;
+    bool has_some = false, has_full = !needed;
     errno = 0;
     for (unsigned i = 0; i < PRESSURE_LINES_MAX && fgets(line, sizeof(line), file); i++) {
         has_some |= parse_line(line, "some avg10=", &some_value);
@@ -45,29 +45,24 @@ static int read_pressure(const struct metrics_sampler *sampler, const char *name
     if (!has_some || !has_full)
         return metrics_malformed(sampler, name, err);
     *some = some_value;
-    if (full)
-        *full = full_value;
+    *full = full_value;
     *known = true;
     return 0;
 }
 
-/* Each file is a measure of its own: one that is odd costs its own fields. */
+/* Each file is a measure of its own: one that is odd costs its own fields. For the whole system
+ * "full" is always 0 for the CPU: somebody has it. */
 int metrics_sample_pressure(struct metrics_sampler *sampler, struct metrics_sample *sample,
                             struct err *err)
 {
-    const struct {
-        const char *name;
-        uint32_t *some, *full;
-    } rows[] = {
-        /* For the whole system "full" is always 0 for the CPU: somebody has it. */
-        { "pressure/cpu", &sample->cpu_some, NULL },
-        { "pressure/memory", &sample->memory_some, &sample->memory_full },
-        { "pressure/io", &sample->io_some, &sample->io_full },
-    };
-    int result = 0;
-    for (size_t i = 0; i < ELEMENTS(rows); i++)
-        if (read_pressure(sampler, rows[i].name, rows[i].some, rows[i].full,
-                          &sample->pressure_known, result == 0 ? err : NULL) < 0)
-            result = -1;
-    return result;
+    bool *known = &sample->pressure_known;
+    uint32_t ignored;
+    int r = read_pressure(sampler, "pressure/cpu", &sample->cpu_some, &ignored, false, known, err);
+    if (read_pressure(sampler, "pressure/memory", &sample->memory_some, &sample->memory_full, true,
+                      known, r == 0 ? err : NULL) < 0)
+        r = -1;
+    if (read_pressure(sampler, "pressure/io", &sample->io_some, &sample->io_full, true, known,
+                      r == 0 ? err : NULL) < 0)
+        r = -1;
+    return r;
 }

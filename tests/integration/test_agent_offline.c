@@ -215,6 +215,24 @@ Test(agent_offline, an_orchestrator_that_is_stopping)
     MUST(sandbox_wait_online(box, err));
 }
 
+/* Also before it knows anything: what the process before it has left there is not true any more. */
+Test(agent_offline, a_first_attempt_that_takes_long)
+{
+    struct sandbox_processes *box = make_box();
+    int port;
+    CLEANUP_FD int fd = take_port(&port);
+    cr_assert_eq(listen(fd, 16), 0);
+    set_endpoint(box, "127.0.0.1", port);
+    for (unsigned i = 0; i < 2; i++) {
+        service_forget_status(box->link);
+        MUST(service_start(box->link, err));
+        MUST(service_wait_ready(box->link, PROC_DEADLINE_US, err));
+        free(wait_status(box, "; the first attempt is under way."));
+        MUST(service_stop(box->link, err));
+        free(wait_status(box, "it was stopped "));
+    }
+}
+
 Test(agent_offline, online_says_when_it_last_spoke)
 {
     struct sandbox_processes *box = make_box();
@@ -237,6 +255,7 @@ Test(agent_offline, a_resolver_that_hangs_does_not_hold_up_a_stop)
     set_endpoint(box, "orchestrator.invalid", fixture()->port);
     MUST(service_start(box->link, err));
     fixture_wait_file(fixture_path("hanging"));
+    free(wait_status(box, BOX " is not connected to orchestrator.invalid:"));
     uint64_t before = monotonic_us();
     MUST(service_stop(box->link, err));
     cr_assert_lt(monotonic_us() - before, STOP_US);
