@@ -175,6 +175,32 @@ static void assert_run(struct sandstorm_client *client, struct run *run, unsigne
                  number);
 }
 
+/* What the history says of it, too: one command, ended, with this code. */
+static void assert_history(const struct run *run)
+{
+    Sandstorm__V1__ListCommandsRequest request = SANDSTORM__V1__LIST_COMMANDS_REQUEST__INIT;
+    CLEANUP_PEER struct peer *peer =
+        peer_open(fixture()->admin, "/sandstorm.v1.CommandService/ListCommands");
+    request.command_id = (char *)run->id.text;
+    peer_send(peer, &request.base);
+    peer_finish(peer);
+    CLEANUP_WIRE ProtobufCMessage *message =
+        peer_receive(peer, &sandstorm__v1__list_commands_response__descriptor);
+    struct err status = peer_wait_closed(peer);
+    if (status.code == ERR_UNIMPLEMENTED)
+        return; /* an orchestrator that keeps no history */
+    cr_assert_not_null(message, "%s", status.text);
+    const Sandstorm__V1__ListCommandsResponse *list =
+        (const Sandstorm__V1__ListCommandsResponse *)message;
+    cr_assert_eq(list->n_commands, 1u);
+    const Sandstorm__V1__Command *command = list->commands[0];
+    cr_assert_str_eq(command->sandbox_id, run->box);
+    cr_assert_eq(command->state, SANDSTORM__V1__COMMAND_STATE__COMMAND_STATE_ENDED);
+    cr_assert_not_null(command->outcome);
+    cr_assert_eq(command->outcome->result_case, SANDSTORM__V1__OUTCOME__RESULT_EXITED);
+    cr_assert_eq(command->outcome->exited->code, run->code);
+}
+
 static void assert_nobody_marked(const struct watch *watch)
 {
     cr_assert_eq(watch_count_ever(watch, "", STATE_OFFLINE), 0u);
@@ -214,6 +240,8 @@ Test(fleetkill, killed_orchestrator_marks_nobody_and_every_command_ends_once, .t
     for (unsigned i = 0; i < COMMANDS; i++)
         assert_run(client, &runs[i], i);
     sandstorm_client_free(client);
+    for (unsigned i = 0; i < COMMANDS; i++)
+        assert_history(&runs[i]);
     watch_for(watch, 0);
     cr_assert_eq(watch_count(watch, "", STATE_ONLINE), FLEET_ALL);
     assert_nobody_marked(watch);
