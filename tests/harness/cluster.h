@@ -23,7 +23,7 @@ struct cluster {
     char admin[CLUSTER_PATH_MAX];    /* the admin's client identity */
     char settings[CLUSTER_PATH_MAX]; /* the orchestrator's settings file */
     char fingerprint[80];            /* of the CA */
-    char host[64];                   /* where it listens, and everybody finds it */
+    char host[48];                   /* where it listens, and everybody finds it */
     const char *const *agent_prefix; /* NULL, or what stands before the programs of a sandbox */
     int port, http_port;             /* 0 before the first start */
     bool keep_dir;
