@@ -49,9 +49,19 @@ void runner_forget(struct runner *runner, struct runner_entry *entry)
 /* Every command has ended, and the link has heard what there was to say. */
 void runner_maybe_quit(struct runner *runner)
 {
-    bool unheard = runner->link && runner->ready;
+    bool unheard = runner->link && runner_link_listens(runner->link) && runner->ready;
     if (runner->stopping && !unheard && runner_count_running(runner) == 0)
         loop_quit(runner->loop);
+}
+
+void runner_note_ready(struct runner *runner, struct runner_entry *entry)
+{
+    if (entry->ready || !command_has_event(entry->command))
+        return;
+    entry->ready = true;
+    DL_APPEND(runner->ready, entry);
+    if (runner->link)
+        runner_link_wake(runner->link);
 }
 
 static void on_command_changed(void *userdata, struct command *command)
@@ -64,12 +74,7 @@ static void on_command_changed(void *userdata, struct command *command)
         if (runner->link)
             runner_link_status_changed(runner->link);
     }
-    if (!entry->ready && command_has_event(command)) {
-        entry->ready = true;
-        DL_APPEND(runner->ready, entry);
-        if (runner->link)
-            runner_link_wake(runner->link);
-    }
+    runner_note_ready(runner, entry);
     runner_maybe_quit(runner);
 }
 

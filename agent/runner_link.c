@@ -238,6 +238,11 @@ void runner_link_free(struct runner_link *link)
     free(link);
 }
 
+bool runner_link_listens(const struct runner_link *link)
+{
+    return link->welcomed;
+}
+
 void runner_link_wake(struct runner_link *link)
 {
     /* From the loop rather than from here: several commands that change at once share a wake-up. */
