@@ -34,8 +34,8 @@ static void refuse_start(struct runner *runner, const struct command_id *id,
     runner_link_refuse(runner->link, id, SANDSTORM__V1__ORDER_KIND__ORDER_KIND_START, &refusal);
 }
 
-/* Makes room by letting go of a command that has ended, the oldest that nobody follows and whose end
- * was told; if there is none, the oldest, whose follower is told. Its id stays known. */
+/* Makes room by letting go of a command that has ended, the oldest that nobody follows and whose
+ * end was told; if there is none, the oldest, whose follower is told. Its id stays known. */
 static void evict_ended(struct runner *runner)
 {
     struct runner_entry *victim = NULL;

@@ -20,6 +20,7 @@ struct orchestrator {
     struct store *store;
     struct ca *ca; /* the store's thread alone signs with it */
     struct clients *clients;
+    struct history *history;
     struct http_front *front;
     struct audit_watch *audit_watches;
     struct loop_timer *warden;

@@ -7,6 +7,7 @@
 #include "orchestrator/ca.h"
 #include "orchestrator/clients.h"
 #include "orchestrator/front.h"
+#include "orchestrator/history.h"
 #include "orchestrator/session.h"
 
 #include <stdio.h>
@@ -115,7 +116,9 @@ static int load_work(struct store_job *job, struct store_tx *tx, struct err *err
     struct load *load = CONTAINER_OF(job, struct load, job);
     if (load_clients(load->orchestrator, tx, err) < 0)
         return -1;
-    return store_sandbox_each(tx, load_sandbox, load->orchestrator, err);
+    if (store_sandbox_each(tx, load_sandbox, load->orchestrator, err) < 0)
+        return -1;
+    return history_load(load->orchestrator->history, tx, err);
 }
 
 static void load_done(struct store_job *job)
@@ -200,8 +203,9 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
         store_open(config->state_dir, orchestrator->loop, &orchestrator->store, err) < 0 ||
         load_identity(orchestrator, config->state_dir, err) < 0 ||
         registry_new(&orchestrator->registry, err) < 0 ||
-        clients_new(&orchestrator->clients, err) < 0 || load_store(orchestrator, err) < 0 ||
-        health_new(&orchestrator->health, err) < 0 ||
+        clients_new(&orchestrator->clients, err) < 0 ||
+        history_new(orchestrator, &orchestrator->history, err) < 0 ||
+        load_store(orchestrator, err) < 0 || health_new(&orchestrator->health, err) < 0 ||
         reflection_new(&orchestrator->reflection, err) < 0 ||
         rpc_pump_new(orchestrator->loop, &orchestrator->pump, err) < 0 ||
         listen_grpc(orchestrator, config, err) < 0)
@@ -251,6 +255,7 @@ void orchestrator_free(struct orchestrator *orchestrator)
     rpc_pump_free(orchestrator->pump);
     reflection_free(orchestrator->reflection);
     health_free(orchestrator->health);
+    history_free(orchestrator->history);
     clients_free(orchestrator->clients);
     registry_free(orchestrator->registry);
     ca_free(orchestrator->ca);

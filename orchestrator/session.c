@@ -1,6 +1,7 @@
 /* The agent's side of the orchestrator. Streams come from common/rpc_server.c with an identity that
- * is certain; frames are checked here and go to the registry (register, heartbeat) or to the exec
- * that follows the command (orchestrator/exec_events.c). Nothing that an agent says can name
+ * is certain; frames are checked here and go to the registry (register, heartbeat), to the history
+ * (orchestrator/history.c) and to the exec that follows the command (orchestrator/exec_events.c).
+ * Nothing that an agent says can name
  * another sandbox: every look-up starts at the session's own. */
 #include "orchestrator/session.h"
 
@@ -10,6 +11,7 @@
 #include "orchestrator/access.h"
 #include "orchestrator/events.h"
 #include "orchestrator/exec.h"
+#include "orchestrator/history.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <assert.h>
@@ -75,6 +77,11 @@ void session_order(struct session *session, Sandstorm__V1__CommandOrder *order)
     log_warn("cutting an agent that does not take orders", LF_STR("sandbox", session->sandbox->id),
              LF_ERR(&err));
     rpc_call_cancel(session->call);
+}
+
+uint64_t session_epoch(const struct session *session)
+{
+    return session->epoch;
 }
 
 bool session_writable(const struct session *session)
@@ -265,7 +272,7 @@ static int on_inventory(struct session *session, const Sandstorm__V1__AgentFrame
 {
     if (frame->inventory->epoch != session->epoch)
         return 0; /* an answer to an earlier welcome */
-    return exec_inventory(session->sandbox, frame->inventory, err);
+    return exec_inventory(session->orchestrator->history, session->sandbox, frame->inventory, err);
 }
 
 static int on_event(struct session *session, const Sandstorm__V1__AgentFrame *frame,
@@ -274,7 +281,11 @@ static int on_event(struct session *session, const Sandstorm__V1__AgentFrame *fr
     struct command_id id;
     if (command_id_parse(frame->event->command_id, &id, err) < 0)
         return -1;
+    if (history_event(session->orchestrator->history, session->sandbox, &id, frame->event, err) < 0)
+        return -1;
     struct exec *exec = exec_find(session->sandbox, &id);
+    if (!exec && frame->event->event_case == SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED)
+        return 0;
     if (!exec) {
         /* The client left; the runner hears of it with the next Detach. */
         session->orchestrator->events_dropped++;

@@ -20,6 +20,7 @@ int session_open(void *userdata, struct rpc_call *call, struct err *err);
 /* An order for one of the sandbox's commands. A stream that does not take it any more is cut, and
  * the agent's next attach brings everything into step again. */
 void session_order(struct session *session, Sandstorm__V1__CommandOrder *order);
+uint64_t session_epoch(const struct session *session);
 bool session_writable(const struct session *session);
 /* Says goodbye and ends the stream. */
 void session_close(struct session *session, Sandstorm__V1__GoodbyeReason reason,

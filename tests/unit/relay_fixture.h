@@ -112,6 +112,7 @@ static inline void reconnect(void)
 static inline void relay_setup(void)
 {
     struct err err = { 0 };
+    (void)memset(&stub_store, 0, sizeof(stub_store));
     OK(loop_new(&orchestrator.loop, &err));
     OK(stub_known_peers(&orchestrator, &err));
     stub_call_init(&agent, IDENTITY_AGENT, "s", &sandstorm__v1__connect_response__descriptor);
@@ -128,8 +129,7 @@ static inline void relay_teardown(void)
     stub_call_close(&client, ERR_CANCELLED);
     stub_call_close(&agent, ERR_CANCELLED);
     cr_expect(client.released && agent.released);
-    clients_free(orchestrator.clients);
-    registry_free(orchestrator.registry);
+    stub_forget_peers(&orchestrator);
     loop_free(orchestrator.loop);
 }
 
