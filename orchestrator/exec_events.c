@@ -297,6 +297,16 @@ int exec_event(struct exec *exec, const Sandstorm__V1__CommandEvent *event, stru
     return 0; /* from a newer runner */
 }
 
+/* There is nobody any more to give orders, credit or input to. */
+static void stop_orders(struct exec *exec)
+{
+    exec->due = (struct exec_due){ 0 };
+    exec->granted = UINT64_MAX;
+    exec->input_eof_sent = true;
+    buf_drop(&exec->input, buf_used(&exec->input));
+    exec->input_sent = exec->input_taken;
+}
+
 /* A runner that does not know the command any more cannot say how it ended; we say just that. */
 void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *detail)
 {
@@ -313,6 +323,7 @@ void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *
     event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
     event.ended = &ended;
     struct err err;
+    stop_orders(exec);
     if (exec_event(exec, &event, &err) < 0)
         exec_fail(exec, &err);
 }
@@ -353,11 +364,7 @@ void exec_answer(struct exec *exec)
 {
     CLEANUP_FREE struct exec_result *result = TAKE_PTR(exec->result);
     struct err err = { 0 };
-    /* There is nobody to give orders or input to. */
-    exec->due = (struct exec_due){ 0 };
-    exec->input_eof_sent = true;
-    buf_drop(&exec->input, buf_used(&exec->input));
-    exec->input_sent = exec->input_taken;
+    stop_orders(exec);
     if (answer(exec, result, &err) < 0)
         exec_fail(exec, &err);
 }

@@ -101,12 +101,13 @@ int history_admit(struct history *history, const struct audit_entry *entry,
     (void)snprintf(admission->action, sizeof(admission->action), "%s", entry->action);
     (void)snprintf(admission->target, sizeof(admission->target), "%s", entry->target);
     (void)snprintf(admission->detail, sizeof(admission->detail), "%s", entry->detail);
+    history->admitting++;
     if (store_submit(history->orchestrator->store, &admission->job, err) < 0) {
+        history->admitting--;
         audit_unwritable(err);
         free(admission);
         return -1;
     }
-    history->admitting++;
     return 0;
 }
 
@@ -215,10 +216,9 @@ void history_write_end(struct history *history, struct history_end *end)
     failpoint("history.settled");
     end->job.work = end_work;
     end->job.done = end_done;
+    end->submitted = true;
     if (store_submit(history->orchestrator->store, &end->job, &err) < 0)
         end_waits(history, end, &err);
-    else
-        end->submitted = true;
 }
 
 void history_on_retry(void *userdata)
