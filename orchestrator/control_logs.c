@@ -39,11 +39,11 @@ struct reader {
     unsigned count;
 };
 
+/* When its call is closed. */
 static void reader_free(struct reader *reader)
 {
     logbook_watch_stop(&reader->watch);
     loop_timer_free(reader->timer);
-    rpc_call_release(reader->call);
     free(reader);
 }
 
