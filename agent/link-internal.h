@@ -92,6 +92,13 @@ struct link_runner {
     bool greeted; /* the runner has said something on this connection */
 };
 
+/* Our own log on its way up. */
+struct link_logs {
+    struct log_ring *ring;
+    struct loop_post post; /* flushes, on the loop */
+    atomic_bool posted;
+};
+
 struct link {
     struct loop *loop;
     struct daemon *daemon;
@@ -106,6 +113,7 @@ struct link {
     struct metrics_sampler metrics;
     struct link_stream stream;
     struct link_runner runner;
+    struct link_logs logs;
     bool stopping;
 };
 
@@ -158,6 +166,15 @@ void link_runner_send(struct link *link, const uint8_t *frame, size_t size);
 void link_runner_stream_active(struct link *link);
 void link_runner_stream_lost(struct link *link);
 void link_runner_resume(struct link *link);
+
+/* link_logs.c */
+/* Before there are threads that log; done when they have gone. */
+int link_logs_init(struct link *link, struct err *err) must_use;
+void link_logs_done(struct link *link);
+/* The stream is active, or takes more. */
+void link_logs_flush(struct link *link);
+/* A packed message Logs, from the runner. */
+void link_logs_relay(struct link *link, const uint8_t *data, size_t size);
 
 /* link.c */
 void link_say_status(struct link *link);

@@ -182,6 +182,7 @@ static void on_welcome(struct link_connection *connection, const uint8_t *frame,
     link_send_heartbeat(link);
     loop_timer_start(stream->heartbeat, stream->heartbeat_us);
     link_runner_stream_active(link);
+    link_logs_flush(link);
     link_say_status(link);
 }
 
@@ -265,6 +266,7 @@ static void on_writable(void *owner)
     const struct link_connection *connection = owner;
     if (connection == connection->link->stream.current)
         link_runner_resume(connection->link);
+    link_logs_flush(connection->link);
 }
 
 /* The one that was to take over is gone; the one that serves goes on. */
@@ -424,6 +426,7 @@ static void on_heartbeat(void *userdata)
 {
     struct link *link = userdata;
     link_send_heartbeat(link);
+    link_logs_flush(link); /* how many were left out, when nothing followed them */
     /* A tenth of jitter keeps a fleet that started together from beating together. */
     uint64_t interval = link->stream.heartbeat_us;
     loop_timer_start(link->stream.heartbeat,

@@ -6,7 +6,7 @@
 #include "agent/released.h"
 #include "agent/runner.h"
 #include "common/daemon.h"
-#include "common/log.h"
+#include "common/log_ring.h"
 
 #include <uthash.h>
 #include <utlist.h>
@@ -40,6 +40,7 @@ struct runner {
     struct loop_timer *accept_again, *patience;
     bool stopping;
     struct log_limit strangers;
+    struct log_ring *logs; /* our own log on its way to the link; NULL: it is not forwarded */
 };
 
 /* runner.c */

@@ -137,6 +137,31 @@ static void on_connection(void *userdata, uint32_t events)
     log_info("link connected", LF_INT("pid", peer.pid), LF_UINT("uid", peer.uid));
 }
 
+/* Our own log goes to the link, when there is nothing else to say. */
+
+static void on_log_line(void *userdata)
+{
+    const struct runner *runner = userdata;
+    if (runner->link)
+        runner_link_wake(runner->link);
+}
+
+static int forward_logs(struct runner *runner, struct err *err)
+{
+    if (log_ring_new("runner", on_log_line, runner, &runner->logs, err) < 0)
+        return -1;
+    log_set_tap(log_ring_tap, runner->logs, LOG_LEVEL_INFO);
+    return 0;
+}
+
+static void forward_no_logs(struct runner *runner)
+{
+    if (!runner->logs)
+        return;
+    log_set_tap(NULL, NULL, LOG_LEVEL_INFO);
+    log_ring_free(TAKE_PTR(runner->logs));
+}
+
 /* /run is empty after a boot. Only the last directory is made. */
 static int make_parent(const char *path, struct err *err)
 {
@@ -218,6 +243,7 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
     runner->strangers = LOG_LIMIT(STRANGERS_PERIOD_US, STRANGERS_LOGGED);
     struct command_id instance;
     if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
+        (config->forward_logs && forward_logs(runner, err) < 0) ||
         daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
         released_new(&runner->released, err) < 0 ||
         drainer_new(runner->loop, &runner->drainer, err) < 0 ||
@@ -260,6 +286,7 @@ void runner_free(struct runner *runner)
 {
     if (!runner)
         return;
+    forward_no_logs(runner);
     runner_link_free(TAKE_PTR(runner->link));
     struct runner_entry *entry, *next;
     HASH_ITER (hh, runner->commands, entry, next)

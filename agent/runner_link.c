@@ -166,7 +166,7 @@ static size_t next_packet(struct runner_link *link)
         if (size > 0)
             return size;
     }
-    return 0;
+    return link->runner->logs ? log_ring_pack(link->runner->logs, link->packet) : 0;
 }
 
 static void pump(struct runner_link *link)

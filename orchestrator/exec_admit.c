@@ -7,6 +7,7 @@
 #include "common/wire.h"
 #include "orchestrator/access.h"
 #include "orchestrator/audit.h"
+#include "orchestrator/logbook.h"
 
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -132,9 +133,12 @@ static int order(struct exec *exec, enum history_verdict verdict,
     exec->due.start = !exec->result;
     exec->due.attach = exec->result;
     exec_set_state(exec, EXEC_PENDING);
-    log_info(verdict == HISTORY_NEW ? "command ordered" : "command attached to",
-             LF_STR("command", exec->id.text), LF_STR("sandbox", sandbox->id),
-             LF_STR("client", rpc_call_peer(exec->call)->name));
+    if (verdict == HISTORY_NEW)
+        LOGBOOK_EVENT(exec->orchestrator, LOG_LEVEL_INFO, &event_command_ordered, sandbox->id,
+                      exec->id.text, LF_STR("client", record->ordered_by));
+    else
+        log_info("command attached to", LF_STR("command", exec->id.text),
+                 LF_STR("sandbox", sandbox->id), LF_STR("client", rpc_call_peer(exec->call)->name));
     accept(exec);
     if (complete && exec->state == EXEC_PENDING)
         exec_answer(exec);

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "orchestrator/exec.h"
+#include "orchestrator/logbook.h"
 #include "orchestrator/session.h"
 
 #include <stdio.h>
@@ -104,11 +105,11 @@ unsigned history_open_count(const struct history *history)
 
 /* One line each. */
 
-static void say_started(const struct history_command *command)
+static void say_started(struct history *history, const struct history_command *command)
 {
-    log_info("command started", LF_STR("command", command->id.text),
-             LF_STR("sandbox", command->sandbox->id), LF_STR("client", command->ordered_by),
-             LF_INT("pid", command->pid));
+    LOGBOOK_EVENT(history->orchestrator, LOG_LEVEL_INFO, &event_command_started,
+                  command->sandbox->id, command->id.text, LF_STR("client", command->ordered_by),
+                  LF_INT("pid", command->pid));
 }
 
 /* "exited", "start_failed": the name of the result's field on the wire. */
@@ -119,11 +120,10 @@ static const char *result_name(const Sandstorm__V1__Outcome *outcome)
     return field ? field->name : "unknown";
 }
 
-static void say_ended(const struct history_command *command, const Sandstorm__V1__Outcome *outcome)
+static void say_ended(struct history *history, const struct history_command *command,
+                      const Sandstorm__V1__Outcome *outcome)
 {
     struct log_field fields[] = {
-        LF_STR("command", command->id.text),
-        LF_STR("sandbox", command->sandbox->id),
         LF_STR("client", command->ordered_by),
         LF_STR("result", result_name(outcome)),
         LF_UINT("duration_ms", outcome->duration_us / 1000),
@@ -138,7 +138,8 @@ static void say_ended(const struct history_command *command, const Sandstorm__V1
         fields[count++] = LF_UINT("signal", outcome->signaled->signal);
     else if (outcome->result_case == SANDSTORM__V1__OUTCOME__RESULT_LOST)
         fields[count++] = LF_STR("detail", outcome->lost->detail);
-    log_event(LOG_LEVEL_INFO, "command ended", fields, count);
+    logbook_event(history->orchestrator, LOG_LEVEL_INFO, &event_command_ended, command->sandbox->id,
+                  command->id.text, fields, count);
 }
 
 /* What happens to a command. */
@@ -158,7 +159,7 @@ static void start(struct history *history, struct history_command *command,
     if (!command->started_ms)
         command->started_ms = plausible_ms(command, started->started_unix_us);
     command->pid = started->pid;
-    say_started(command);
+    say_started(history, command);
     history_write_start(history, command);
 }
 
@@ -188,7 +189,7 @@ static int end(struct history *history, struct history_command *command,
     ending->ended_ms = MAX(plausible_ms(command, known.ended_unix_us), 1);
     ending->end_offset = end_offset;
     command->end = ending;
-    say_ended(command, &known);
+    say_ended(history, command, &known);
     history_write_end(history, ending);
     return 0;
 }

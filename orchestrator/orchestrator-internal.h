@@ -23,6 +23,7 @@ struct orchestrator {
     struct history *history;
     struct http_front *front;
     struct audit_watch *audit_watches;
+    struct logbook *logbook;
     struct loop_timer *warden;
     uint64_t lifetime_s, window_s;     /* of certificates, and of renewing an expired one */
     struct log_limit denials;          /* audit rows about wrong secrets; the store's thread */

@@ -8,6 +8,7 @@
 #include "orchestrator/clients.h"
 #include "orchestrator/front.h"
 #include "orchestrator/history.h"
+#include "orchestrator/logbook.h"
 #include "orchestrator/session.h"
 
 #include <stdio.h>
@@ -205,7 +206,9 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
         registry_new(&orchestrator->registry, err) < 0 ||
         clients_new(&orchestrator->clients, err) < 0 ||
         history_new(orchestrator, &orchestrator->history, err) < 0 ||
-        load_store(orchestrator, err) < 0 || health_new(&orchestrator->health, err) < 0 ||
+        load_store(orchestrator, err) < 0 ||
+        logbook_new(orchestrator, &orchestrator->logbook, err) < 0 ||
+        health_new(&orchestrator->health, err) < 0 ||
         reflection_new(&orchestrator->reflection, err) < 0 ||
         rpc_pump_new(orchestrator->loop, &orchestrator->pump, err) < 0 ||
         listen_grpc(orchestrator, config, err) < 0)
@@ -249,9 +252,11 @@ void orchestrator_free(struct orchestrator *orchestrator)
     http_front_free(orchestrator->front);
     if (orchestrator->loop)
         loop_drain_posts(orchestrator->loop);
-    store_free(orchestrator->store);
+    logbook_flush(orchestrator->logbook);
+    store_free(TAKE_PTR(orchestrator->store));
     loop_timer_free(orchestrator->warden);
     rpc_server_free(orchestrator->server);
+    logbook_free(orchestrator->logbook);
     rpc_pump_free(orchestrator->pump);
     reflection_free(orchestrator->reflection);
     health_free(orchestrator->health);

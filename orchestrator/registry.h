@@ -24,12 +24,20 @@ struct sandbox_leftover {
     bool release; /* its end is acknowledged; else it is detached */
 };
 
+/* Its account with the logbook. */
+struct sandbox_log {
+    struct log_limit limit;
+    uint64_t limited, lost; /* lines that no marker names yet: by the limit, by the store */
+    unsigned since_trim;
+};
+
 struct sandbox {
     char id[SANDBOX_ID_MAX + 1];
     char *labels;               /* from its token; never from the agent */
     uint8_t key[STORE_KEY_LEN]; /* the only one whose certificates count */
     int64_t enrolled_ms, revoked_ms;
     struct log_limit calls, denials; /* of its agent; see orchestrator/access.h */
+    struct sandbox_log log;          /* see orchestrator/logbook.h */
     struct session *session;         /* NULL while its link is away */
     struct exec *execs;              /* hash by command id: what clients are attached to here */
     /* The runner has answered this session's welcome: orders reach it, and it knows what we know.

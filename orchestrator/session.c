@@ -12,6 +12,7 @@
 #include "orchestrator/events.h"
 #include "orchestrator/exec.h"
 #include "orchestrator/history.h"
+#include "orchestrator/logbook.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <assert.h>
@@ -98,8 +99,8 @@ static void detach(struct session *session)
     sandbox->session = NULL;
     sandbox->last_seen_ms = wall_ms();
     if (!session->handed_over)
-        log_info("sandbox offline", LF_STR("sandbox", sandbox->id),
-                 LF_UINT("epoch", session->epoch));
+        LOGBOOK_EVENT(session->orchestrator, LOG_LEVEL_INFO, &event_sandbox_offline, sandbox->id,
+                      NULL, LF_UINT("epoch", session->epoch));
     exec_session_lost(sandbox, session->handed_over);
 }
 
@@ -239,10 +240,10 @@ static int on_register(struct session *session, const Sandstorm__V1__AgentFrame 
     sandbox->in_step = sandbox->listing = false;
     /* Until a heartbeat says otherwise: a command waits for the runner, it is not refused. */
     sandbox->runner_connected = true;
-    log_info("sandbox online", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch),
-             LF_STR("agent_version", frame->info->agent_version),
-             LF_STR("hostname", frame->info->hostname),
-             LF_INT("clock_skew_ms", sandbox->clock_skew_ms));
+    LOGBOOK_EVENT(
+        orchestrator, LOG_LEVEL_INFO, &event_sandbox_online, sandbox->id, NULL,
+        LF_UINT("epoch", session->epoch), LF_STR("agent_version", frame->info->agent_version),
+        LF_STR("hostname", frame->info->hostname), LF_INT("clock_skew_ms", sandbox->clock_skew_ms));
     return send_welcome(session, err);
 }
 
@@ -294,6 +295,13 @@ static int on_event(struct session *session, const Sandstorm__V1__AgentFrame *fr
     return exec_event(exec, frame->event, err);
 }
 
+static int on_logs(struct session *session, const Sandstorm__V1__AgentFrame *frame, struct err *err)
+{
+    (void)err;
+    logbook_take(session->orchestrator, session->sandbox, frame->logs);
+    return 0;
+}
+
 static const struct {
     Sandstorm__V1__AgentFrame__KindCase kind;
     enum session_state state; /* in which it may come */
@@ -303,6 +311,7 @@ static const struct {
     { SANDSTORM__V1__AGENT_FRAME__KIND_HEARTBEAT, SESSION_ACTIVE, on_heartbeat },
     { SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY, SESSION_ACTIVE, on_inventory },
     { SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, SESSION_ACTIVE, on_event },
+    { SANDSTORM__V1__AGENT_FRAME__KIND_LOGS, SESSION_ACTIVE, on_logs },
 };
 
 static int on_frame(struct session *session, const Sandstorm__V1__AgentFrame *frame,

@@ -240,6 +240,44 @@ int store_command_each_open(struct store_tx *tx,
 int store_command_prune(struct store_tx *tx, unsigned kept, int64_t before_ms,
                         struct err *err) must_use;
 
+/* The log. */
+
+#define STORE_LOG_MESSAGE_MAX 512u
+#define STORE_LOG_FIELDS_MAX  2048u
+
+struct log_record {
+    uint64_t number; /* given when it is put; grows */
+    int64_t time_us;
+    int level; /* enum log_level of common/log.h */
+    char origin[16];
+    char sandbox_id[SANDBOX_ID_MAX + 1];
+    char command_id[COMMAND_ID_LEN + 1]; /* "": about none */
+    char message[STORE_LOG_MESSAGE_MAX + 1];
+    char fields[STORE_LOG_FIELDS_MAX + 1]; /* a JSON object of strings */
+};
+
+struct log_query {
+    char sandbox_id[SANDBOX_ID_MAX + 1];
+    char command_id[COMMAND_ID_LEN + 1]; /* "": of any, and of none */
+    int64_t since_us;
+    uint64_t after; /* a record's number; 0: from the first */
+    uint32_t last;  /* no more than the last so many of these; 0: all */
+};
+
+/* ERR_NOT_FOUND when there is no such sandbox. */
+int store_log_put(struct store_tx *tx, const struct log_record *record, struct err *err) must_use;
+/* Up to `max`, in the order in which they were put. */
+int store_log_list(struct store_tx *tx, const struct log_query *query, struct log_record *ret,
+                   unsigned max, unsigned *ret_count, struct err *err) must_use;
+/* Forgets all but the newest `keep` of a sandbox. */
+int store_log_trim(struct store_tx *tx, const char *sandbox_id, unsigned keep,
+                   struct err *err) must_use;
+/* Looks at the `max` oldest records of all and forgets those from before `before_us`; how many, so
+ * that the caller comes back while there are more. The newest record always stays: numbers must
+ * not begin again. */
+int store_log_expire(struct store_tx *tx, int64_t before_us, unsigned max, unsigned *ret_forgotten,
+                     struct err *err) must_use;
+
 static inline void store_cleanup(struct store **store)
 {
     store_free(*store);

@@ -5,25 +5,20 @@
 
 #include "orchestrator/history.h"
 #include "orchestrator/store.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "tests/unit/audit_stub.h"
 
 #define STUB_COMMANDS_MAX 16u
 
 static struct {
-    bool late;   /* jobs are done when the test calls stub_store_commit() */
-    bool broken; /* nothing can be written */
-    unsigned rows, allowed;
-    char last_action[STORE_ACTOR_MAX];
     struct command_record commands[STUB_COMMANDS_MAX];
     unsigned count;
     struct store_job *first, *last;
 } stub_store;
 
-/* Everything that was submitted is done, also by those who hear of it. */
+/* Everything that was submitted is done, also by those who hear of it, and the audit is written. */
 static inline void stub_store_commit(void)
 {
+    stub_audit_written();
     while (stub_store.first) {
         struct store_job *job = stub_store.first;
         stub_store.first = job->next;
@@ -44,7 +39,7 @@ int store_submit(struct store *store, struct store_job *job, struct err *err)
     (void)store;
     (void)err;
     job->err = (struct err){ 0 };
-    job->result = stub_store.broken ? err_set(&job->err, ERR_UNAVAILABLE, "nothing can be written")
+    job->result = stub_audit.broken ? err_set(&job->err, ERR_UNAVAILABLE, "nothing can be written")
                                     : job->work(job, NULL, &job->err);
     job->next = NULL;
     if (stub_store.first)
@@ -52,7 +47,7 @@ int store_submit(struct store *store, struct store_job *job, struct err *err)
     else
         stub_store.first = job;
     stub_store.last = job;
-    if (!stub_store.late)
+    if (!stub_audit.late)
         stub_store_commit();
     return 0;
 }
@@ -61,9 +56,9 @@ int store_audit_append(struct store_tx *tx, const struct audit_entry *entry, str
 {
     (void)tx;
     (void)err;
-    stub_store.rows++;
-    stub_store.allowed += entry->allowed;
-    (void)snprintf(stub_store.last_action, sizeof(stub_store.last_action), "%s", entry->action);
+    stub_audit.rows++;
+    stub_audit.allowed += entry->allowed;
+    (void)snprintf(stub_audit.last_action, sizeof(stub_audit.last_action), "%s", entry->action);
     return 0;
 }
 

@@ -9,22 +9,22 @@ TestSuite(relay_admit, .init = relay_setup, .fini = relay_teardown);
 
 Test(relay_admit, nothing_is_ordered_before_the_audit_has_its_row)
 {
-    stub_store.late = true;
+    stub_audit.late = true;
     size_t before = agent.sent;
     say_open("true");
-    cr_expect_eq(stub_store.rows, 1u);
-    cr_expect_str_eq(stub_store.last_action, "command.start");
+    cr_expect_eq(stub_audit.rows, 1u);
+    cr_expect_str_eq(stub_audit.last_action, "command.start");
     cr_expect_eq(agent.sent, before, "an order went out");
     cr_expect_eq(client.sent, 0u, "the client was told too early");
     cr_expect(client.paused);
-    stub_audit_written();
+    stub_store_commit();
     cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_START);
     cr_expect_eq(client.sent, 1u);
 }
 
 Test(relay_admit, what_cannot_be_written_down_is_refused)
 {
-    stub_store.broken = true;
+    stub_audit.broken = true;
     size_t before = agent.sent;
     say_open("true");
     cr_expect(client.finished);
@@ -35,11 +35,11 @@ Test(relay_admit, what_cannot_be_written_down_is_refused)
 Test(relay_admit, a_client_that_leaves_while_the_row_is_written_orders_nothing)
 {
     struct err err = { 0 };
-    stub_store.late = true;
+    stub_audit.late = true;
     size_t before = agent.sent;
     say_open("true");
     stub_call_close(&client, ERR_CANCELLED);
-    stub_audit_written();
+    stub_store_commit();
     cr_expect_eq(agent.sent, before, "an order went out");
     stub_call_init(&client, IDENTITY_CLIENT, "c", &sandstorm__v1__exec_response__descriptor);
     OK(exec_open(&orchestrator, &client, &err));
@@ -47,11 +47,11 @@ Test(relay_admit, a_client_that_leaves_while_the_row_is_written_orders_nothing)
 
 Test(relay_admit, a_sandbox_that_is_revoked_while_the_row_is_written_gets_no_order)
 {
-    stub_store.late = true;
+    stub_audit.late = true;
     size_t before = agent.sent;
     say_open("true");
     registry_find(orchestrator.registry, "s")->revoked_ms = 1;
-    stub_audit_written();
+    stub_store_commit();
     cr_expect(client.finished);
     cr_expect_eq(client.status.code, ERR_DENIED);
     cr_expect_eq(agent.sent, before, "an order went out");
@@ -69,8 +69,8 @@ Test(relay_admit, a_sandbox_out_of_scope_is_answered_as_one_that_is_not_there)
     cr_assert_eq(registry_not_found("s", &missing), -1);
     cr_expect_eq(client.status.code, ERR_NOT_FOUND);
     cr_expect_str_eq(client.status.text, missing.text);
-    cr_expect_eq(stub_store.rows, 1u);
-    cr_expect_eq(stub_store.allowed, 0u, "the refusal is not in the audit");
+    cr_expect_eq(stub_audit.rows, 1u);
+    cr_expect_eq(stub_audit.allowed, 0u, "the refusal is not in the audit");
 }
 
 /* Streams of one sandbox that follow each other. */

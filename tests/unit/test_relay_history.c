@@ -157,7 +157,7 @@ static void next_orchestrator(void)
 
 Test(relay_history, a_command_is_written_down_before_it_is_ordered)
 {
-    stub_store.late = true;
+    stub_audit.late = true;
     size_t before = agent.sent;
     say_open("true");
     cr_expect_eq(agent.sent, before, "an order went out");
@@ -200,7 +200,7 @@ Test(relay_history, the_runner_keeps_it_until_its_end_is_committed)
 {
     say_open("true");
     say_started();
-    stub_store.late = true;
+    stub_audit.late = true;
     say_settled(3, 0);
     say_ended(3);
     size_t before = agent.sent;
@@ -216,7 +216,7 @@ Test(relay_history, an_end_that_cannot_be_written_is_tried_again_and_not_release
 {
     say_open("true");
     say_started();
-    stub_store.broken = true;
+    stub_audit.broken = true;
     say_settled(3, 0);
     say_ended(3);
     size_t before = agent.sent;
@@ -225,7 +225,7 @@ Test(relay_history, an_end_that_cannot_be_written_is_tried_again_and_not_release
     history_on_retry(orchestrator.history);
     expect_open();
     cr_expect_eq(agent.sent, before, "released, and written nowhere");
-    stub_store.broken = false;
+    stub_audit.broken = false;
     loop_timer_stop(orchestrator.history->retry);
     history_on_retry(orchestrator.history);
     expect_stored_exit(3);
@@ -236,7 +236,7 @@ Test(relay_history, a_client_that_comes_while_the_end_is_written_is_told_it)
 {
     say_open("true");
     say_started();
-    stub_store.late = true;
+    stub_audit.late = true;
     say_settled(3, 0);
     next_client();
     say_open("true");
@@ -319,8 +319,8 @@ Test(relay_history, an_id_of_another_sandbox_is_taken_and_nothing_more_is_told)
     cr_expect_eq(client.status.code, ERR_EXISTS);
     cr_expect_null(strstr(client.status.text, "other"), "%s", client.status.text);
     cr_expect_eq(agent.sent, before, "an order went out");
-    cr_expect_eq(stub_store.rows, 1u);
-    cr_expect_eq(stub_store.allowed, 0u);
+    cr_expect_eq(stub_audit.rows, 1u);
+    cr_expect_eq(stub_audit.allowed, 0u);
 }
 
 Test(relay_history, an_id_is_one_commands_when_it_has_ended_too)
@@ -465,7 +465,7 @@ Test(relay_history, one_that_was_never_sent_has_not_run)
 
 Test(relay_history, nor_has_one_whose_client_left_while_it_was_written_down)
 {
-    stub_store.late = true;
+    stub_audit.late = true;
     size_t before = agent.sent;
     say_open("true");
     next_client();

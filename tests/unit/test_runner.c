@@ -276,3 +276,36 @@ Test(runner, room_is_made_by_a_command_whose_end_was_told)
     cr_expect_null(runner_find(runner, &told));
     cr_expect_eq(HASH_COUNT(runner->commands), RUNNER_COMMANDS_MAX);
 }
+
+/* What the next packet is; 0 when there is nothing to say. */
+static unsigned next_kind(void)
+{
+    struct err err = { 0 };
+    struct wire_field field = { 0 };
+    const uint8_t *position = runner->link->packet;
+    size_t size = next_packet(runner->link);
+    cr_assert_leq(size, sizeof(runner->link->packet));
+    if (size == 0)
+        return 0;
+    cr_assert_eq(wire_next(&position, position + size, &field, &err), 1, "%s", err.text);
+    return field.number;
+}
+
+Test(runner, its_own_log_is_said_last_and_only_after_a_welcome)
+{
+    struct err err = { 0 };
+    OK(log_ring_new("runner", NULL, NULL, &runner->logs, &err));
+    log_ring_tap(runner->logs, LOG_LEVEL_INFO, "before the welcome", NULL, 0);
+    while (next_kind() != 0)
+        continue; /* the status */
+    cr_expect(log_ring_waiting(runner->logs));
+    welcome();
+    start(1, 1);
+    start(1, 2); /* which is refused */
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_RUNNER_STATUS);
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY);
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, "the refusal");
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, "its end");
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_LOGS);
+    cr_expect_eq(next_kind(), 0u);
+}
