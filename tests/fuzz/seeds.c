@@ -255,6 +255,30 @@ static void put_events(void)
     put_event(&event);
 }
 
+static void put_logs(void)
+{
+    Sandstorm__V1__LogField field = SANDSTORM__V1__LOG_FIELD__INIT;
+    Sandstorm__V1__LogField *fields[] = { &field };
+    field.name = (char *)"command";
+    field.value = (char *)COMMAND;
+    Sandstorm__V1__LogLine line = SANDSTORM__V1__LOG_LINE__INIT;
+    Sandstorm__V1__LogLine *lines[] = { &line };
+    line.time_unix_us = 1;
+    line.level = SANDSTORM__V1__LOG_LEVEL__LOG_LEVEL_WARN;
+    line.origin = (char *)"runner";
+    line.message = (char *)"m";
+    line.fields = fields;
+    line.n_fields = 1;
+    Sandstorm__V1__Logs logs = SANDSTORM__V1__LOGS__INIT;
+    logs.lines = lines;
+    logs.n_lines = 1;
+    logs.dropped = 2;
+    Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_LOGS;
+    frame.logs = &logs;
+    put_agent_frame(&frame);
+}
+
 static int make_session(void)
 {
     put_register();
@@ -266,7 +290,10 @@ static int make_session(void)
     put_byte(3 * 4); /* the agent is cut and comes back */
     put_register();
     put_events();
-    return r | save("session", "cut");
+    r |= save("session", "cut");
+    put_register();
+    put_logs();
+    return r | save("session", "logs");
 }
 
 static int make_wire(void)
