@@ -68,7 +68,7 @@ static int act(const void *values, char **words, struct sandstorm_error *error)
     CLEANUP_SANDSTORM struct sandstorm_client *client = NULL;
     CLEANUP_TABLE struct table *table = table_new(columns, arguments->no_headers);
     if (cli_connect(&arguments->common, &client, error) < 0 ||
-        sandstorm_list(client, add_row, table, error) < 0)
+        sandstorm_list(client, NULL, add_row, table, error) < 0)
         return -1;
     if (table_is_empty(table))
         (void)fputs("There is no sandbox yet, or none in your scope ('sandstorm whoami' shows it). "
