@@ -8,8 +8,6 @@
 #include "common/wire.h"
 #include "tests/unit/client_fixture.h"
 
-#include <signal.h>
-
 #define EVIL     "a\x1b[2J\xe2\x80\xae"
 #define HARMLESS "a\\x1b[2J\\u202e"
 
@@ -25,10 +23,9 @@ static struct {
     bool deny, not_ready; /* refuse */
     bool same_page;       /* go in circles */
     bool ends;            /* a watch or a log that is followed ends by itself, well */
-    bool breaks;          /* and not well */
+    bool breaks;          /* and not well, the first time */
     bool odd;             /* a change of a kind that nobody knows comes first */
     bool no_sandbox;      /* an answer lacks its sandbox */
-    int interrupt;        /* a signal for the process when a stream has said everything */
 } script;
 
 struct stub_sandbox {
@@ -314,8 +311,7 @@ static inline void stub_over(struct rpc_call *call)
     struct err status = { .code = ERR_UNAVAILABLE, .text = "going down" };
     if (script.ends || script.breaks)
         rpc_call_finish(call, script.breaks ? &status : NULL);
-    if (script.interrupt)
-        (void)kill(getpid(), script.interrupt);
+    script.breaks = false;
 }
 
 static inline void stub_closed(void *owner, const struct err *status)
