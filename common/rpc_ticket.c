@@ -26,6 +26,11 @@ const struct rpc_certificate *rpc_ticket_certificate(const struct rpc_ticket *ti
     return &ticket->certificate;
 }
 
+bool rpc_ticket_gone(const struct rpc_ticket *ticket)
+{
+    return !ticket->call;
+}
+
 static void ticket_free(struct rpc_ticket *ticket)
 {
     rpc_call_release(ticket->call);

@@ -11,6 +11,9 @@ struct rpc_ticket;
 const struct identity *rpc_ticket_peer(const struct rpc_ticket *ticket);
 const struct rpc_certificate *rpc_ticket_certificate(const struct rpc_ticket *ticket);
 
+/* It has: nobody waits for an answer any more. */
+bool rpc_ticket_gone(const struct rpc_ticket *ticket);
+
 /* From the guard: the call goes to its method. */
 void rpc_ticket_admit(struct rpc_ticket *ticket);
 /* From the guard or from a method that answers later: ends the call. */

@@ -13,7 +13,7 @@
 #define WIRE_MESSAGE_MAX (256u * 1024)      /* bytes of one message */
 #define WIRE_PAYLOAD_MAX (64u * 1024)       /* bytes of data in one record */
 #define WIRE_FIELDS_MAX  8192u              /* fields in one message, at any depth */
-#define WIRE_MEMORY_MAX  (2u * 1024 * 1024) /* what one unpacked message may cost */
+#define WIRE_MEMORY_MAX  (3u * 1024 * 1024) /* what one unpacked message may cost */
 #define WIRE_DEPTH_MAX   16u /* our types do not recurse; this catches one that does */
 
 enum wire_type { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };

@@ -76,32 +76,7 @@ int audit_write(struct orchestrator *orchestrator, const struct audit_entry *ent
     return 0;
 }
 
-/* Those who follow. */
-
-void audit_watch_start(struct orchestrator *orchestrator, struct audit_watch *watch)
-{
-    watch->next = orchestrator->audit_watches;
-    if (watch->next)
-        watch->next->back = &watch->next;
-    watch->back = &orchestrator->audit_watches;
-    orchestrator->audit_watches = watch;
-}
-
-void audit_watch_stop(struct audit_watch *watch)
-{
-    if (!watch->back)
-        return;
-    *watch->back = watch->next;
-    if (watch->next)
-        watch->next->back = watch->back;
-    watch->back = NULL;
-}
-
 void audit_notify(struct orchestrator *orchestrator)
 {
-    struct audit_watch *next;
-    for (struct audit_watch *watch = orchestrator->audit_watches; watch; watch = next) {
-        next = watch->next;
-        watch->fn(watch);
-    }
+    watch_wake(orchestrator->audit_watches);
 }

@@ -7,19 +7,12 @@
 
 struct orchestrator;
 
-struct audit_watch {
-    void (*fn)(struct audit_watch *watch);
-    struct audit_watch *next, **back;
-};
-
 /* Calls `done` when the row is committed (`failed` is NULL) or cannot be written: then what it is
  * about must not happen. -1: not even that, and `done` is not called. */
 int audit_write(struct orchestrator *orchestrator, const struct audit_entry *entry,
                 void (*done)(void *userdata, const struct err *failed), void *userdata,
                 struct err *err) must_use;
-/* There are new rows. */
+/* There are new rows: wakes orchestrator->audit_watches. */
 void audit_notify(struct orchestrator *orchestrator);
-void audit_watch_start(struct orchestrator *orchestrator, struct audit_watch *watch);
-void audit_watch_stop(struct audit_watch *watch);
 /* What a refusal for want of the audit says. */
 void audit_unwritable(struct err *failed);

@@ -8,6 +8,10 @@
 
 #define CONTROL_PAGE_DEFAULT 100u
 #define CONTROL_PAGE_MAX     200u
+#define CONTROL_WATCHES_MAX  1024u
+#define CONTROL_READY_MAX    1024u /* calls that wait for a sandbox */
+#define CONTROL_READY_MS     600000u
+#define CONTROL_READY_MAX_MS 3600000u
 
 #define CONTROL_UNARY(name)                                                                        \
     int name(void *userdata, struct rpc_call *call, const ProtobufCMessage *request,               \
@@ -26,8 +30,14 @@ CONTROL_LATER(control_drain_sandbox);
 CONTROL_LATER(control_remove_sandbox);
 /* control_ready.c */
 CONTROL_LATER(control_sandbox_ready);
+void control_ready_stop(struct orchestrator *orchestrator);
 /* control_watch.c */
 int control_watch_sandboxes(void *userdata, struct rpc_call *call, struct err *err);
+void control_watch_stop(struct orchestrator *orchestrator);
+/* Tells those who watch and saw it, and would not any more: its labels are others now, or it is
+ * about to be removed (`gone`). */
+void control_watch_left(struct orchestrator *orchestrator, const struct sandbox *sandbox,
+                        const char *labels_before, const char *reported_before, bool gone);
 /* control_command.c */
 CONTROL_LATER(control_list_commands);
 /* control_logs.c */

@@ -17,7 +17,7 @@ struct reader {
     struct orchestrator *orchestrator;
     struct rpc_call *call; /* NULL when the client has gone while a page is being read */
     struct loop_timer *deadline;
-    struct audit_watch watch;
+    struct watch watch;
     bool asked, started, reading, stale, follow;
     uint64_t after;
     uint32_t last;
@@ -30,7 +30,7 @@ struct reader {
 
 static void reader_free(struct reader *reader)
 {
-    audit_watch_stop(&reader->watch);
+    watch_stop(&reader->watch);
     loop_timer_free(reader->deadline);
     rpc_call_release(reader->call);
     free(reader);
@@ -129,7 +129,7 @@ static void page_done(struct store_job *job)
         rpc_call_finish(reader->call, NULL);
 }
 
-static void on_new_rows(struct audit_watch *watch)
+static void on_new_rows(struct watch *watch)
 {
     struct reader *reader = CONTAINER_OF(watch, struct reader, watch);
     reader->stale = true;
@@ -155,7 +155,7 @@ static void on_message(void *owner, const uint8_t *data, size_t size)
     reader->last = request->last;
     reader->follow = request->follow;
     if (reader->follow)
-        audit_watch_start(reader->orchestrator, &reader->watch);
+        watch_start(&reader->orchestrator->audit_watches, &reader->watch);
     read_more(reader);
 }
 
@@ -179,7 +179,7 @@ static void on_closed(void *owner, const struct err *status)
     struct reader *reader = owner;
     (void)status;
     rpc_call_release(TAKE_PTR(reader->call));
-    audit_watch_stop(&reader->watch);
+    watch_stop(&reader->watch);
     loop_timer_stop(reader->deadline);
     if (!reader->reading)
         reader_free(reader);

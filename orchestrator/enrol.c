@@ -7,7 +7,9 @@
 #include "common/failpoint.h"
 #include "orchestrator/audit.h"
 #include "orchestrator/clients.h"
+#include "orchestrator/control.h"
 #include "orchestrator/exec.h"
+#include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
 #include "orchestrator/session.h"
 
@@ -46,9 +48,16 @@ static int take_sandbox(struct enrol *enrol, struct err *err)
     struct registry *registry = enrol->orchestrator->registry;
     const struct sandbox *before = registry_find(registry, enrol->sandbox.id);
     bool replaced = before && memcmp(before->key, enrol->sandbox.key, sizeof(before->key)) != 0;
+    struct orchestrator *orchestrator = enrol->orchestrator;
+    CLEANUP_FREE char *labels = before ? strdup(before->labels) : NULL;
     struct sandbox *sandbox;
     if (registry_set(registry, &enrol->sandbox, &sandbox, err) < 0)
         return -1;
+    if (!before)
+        liveness_add(orchestrator, sandbox, FLEET_NEW);
+    else if (labels)
+        control_watch_left(orchestrator, sandbox, labels, sandbox->reported, false);
+    liveness_changed(orchestrator, sandbox);
     if (!replaced)
         return 0;
     if (sandbox->session)

@@ -237,11 +237,12 @@ static int join(struct enrol *enrol, struct store_tx *tx, const struct token_rec
         return refuse_secret(enrol, tx, "token.use", token->id, "token is used up", err);
     if (again) {
         struct sandbox_record known;
-        if (store_sandbox_get(tx, id, &known, err) < 0)
+        int there = find(store_sandbox_get(tx, id, &known, err), err);
+        if (there < 0)
             return -1;
-        if (known.revoked_ms || memcmp(known.key, key, sizeof(known.key)) != 0)
-            return refuse_secret(enrol, tx, "token.use", token->id, "revoked or replaced since",
-                                 err);
+        if (!there || known.revoked_ms || memcmp(known.key, key, sizeof(known.key)) != 0)
+            return refuse_secret(enrol, tx, "token.use", token->id,
+                                 "revoked, replaced or removed since", err);
         name_identity(enrol, IDENTITY_AGENT, id);
         return grant(enrol, tx, request, "certificate.issue", "asked again with the same key", err);
     }

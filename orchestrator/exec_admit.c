@@ -55,6 +55,16 @@ static int supersede(struct exec *exec, struct sandbox *sandbox, struct err *err
     return 0;
 }
 
+static int check_draining(const struct exec *exec, struct sandbox *sandbox, struct err *err)
+{
+    if (sandbox->draining && !exec_find(sandbox, &exec->id))
+        return err_set(err, ERR_PRECONDITION,
+                       "sandbox \"%s\" is draining and takes no new commands; use another one, or "
+                       "end it with 'sandstorm undrain %s'",
+                       sandbox->id, sandbox->id);
+    return 0;
+}
+
 static int check_standing(const struct sandbox *sandbox, struct err *err)
 {
     if (sandbox->revoked_ms)
@@ -67,16 +77,19 @@ static int check_standing(const struct sandbox *sandbox, struct err *err)
 
 static int check_reachable(const struct sandbox *sandbox, struct err *err)
 {
+    char span[CLOCK_SPAN_TEXT_MAX];
     if (!sandbox->session && !sandbox->last_seen_ms)
         return err_set(err, ERR_UNAVAILABLE,
-                       "sandbox \"%s\" is offline, and has not been seen since this orchestrator "
-                       "started; check its VM and its sandstorm-agent",
+                       "sandbox \"%s\" is offline, and has never been connected; start "
+                       "sandstorm-agent in its VM",
                        sandbox->id);
+    clock_span_text((wall_ms() - sandbox->last_seen_ms) / 1000, span);
     if (!sandbox->session)
         return err_set(err, ERR_UNAVAILABLE,
-                       "sandbox \"%s\" is offline (last seen %lld s ago); check its VM and its "
-                       "sandstorm-agent",
-                       sandbox->id, (long long)((wall_ms() - sandbox->last_seen_ms) / 1000));
+                       "sandbox \"%s\" is %s (last seen %s ago); check its VM and its "
+                       "sandstorm-agent, 'sandstorm why %s' says what is known",
+                       sandbox->id, sandbox->member.state == FLEET_EVICTED ? "evicted" : "offline",
+                       span, sandbox->id);
     if (!sandbox->runner_connected)
         return err_set(err, ERR_UNAVAILABLE,
                        "sandbox \"%s\" is online, but no sandstorm-runner is running there",
@@ -92,7 +105,7 @@ static int order(struct exec *exec, struct err *err)
     if (access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id, &sandbox,
                        err) < 0 ||
         check_standing(sandbox, err) < 0 || check_reachable(sandbox, err) < 0 ||
-        supersede(exec, sandbox, err) < 0)
+        check_draining(exec, sandbox, err) < 0 || supersede(exec, sandbox, err) < 0)
         return -1;
     exec_take_up(sandbox, &exec->id);
     exec->sandbox = sandbox;
@@ -183,7 +196,8 @@ int exec_admit(struct exec *exec, const Sandstorm__V1__ExecRequest *request, str
     /* What cannot be reached is said at once; it is nobody's decision. */
     if (access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id, &sandbox,
                        &denied) == 0 &&
-        check_standing(sandbox, &denied) == 0 && check_reachable(sandbox, err) < 0)
+        check_standing(sandbox, &denied) == 0 &&
+        (check_reachable(sandbox, err) < 0 || check_draining(exec, sandbox, err) < 0))
         return -1;
     return write_down(exec, &denied, err);
 }

@@ -22,6 +22,7 @@ struct settings {
     char *log_level;
     char *log_format;
     uint64_t heartbeat_us;
+    uint64_t offline_slack_us, evict_us, amnesty_us;
     uint64_t lifetime_us;
     uint64_t window_us;
     uint64_t files;
@@ -40,7 +41,14 @@ static const struct config_key keys[] = {
     { "user", NULL, CONFIG_STRING, offsetof(struct settings, user), NULL, 0, 0,
       "the user to become when started as root; empty means to stay" },
     { "heartbeat_interval", NULL, CONFIG_DURATION, offsetof(struct settings, heartbeat_us), "30s",
-      100000, 3600000000, "how often agents report" },
+      100000, 3600000000, "how often agents report; longer in a large fleet" },
+    { "offline_slack", NULL, CONFIG_DURATION, offsetof(struct settings, offline_slack_us), "15s", 0,
+      3600000000,
+      "how long on top of three heartbeats a sandbox may be silent before it is offline" },
+    { "evict_after", NULL, CONFIG_DURATION, offsetof(struct settings, evict_us), "10m", 0,
+      31536000000000, "how long a sandbox is offline before it is evicted" },
+    { "amnesty", NULL, CONFIG_DURATION, offsetof(struct settings, amnesty_us), "5m", 0, 86400000000,
+      "how long after the start no sandbox is judged by its silence" },
     { "certificate_lifetime", NULL, CONFIG_DURATION, offsetof(struct settings, lifetime_us), "24h",
       10000000, 31536000000000, "how long the certificates of agents and clients are valid" },
     { "renewal_window", NULL, CONFIG_DURATION, offsetof(struct settings, window_us), "7d", 0,
@@ -158,7 +166,10 @@ static int run_serve(const void *userdata, const char *argument, struct err *err
         .http_listen =
             call->arguments->http_listen ? call->arguments->http_listen : settings->http_listen,
         .state_dir = state_dir(call),
-        .heartbeat_ms = settings->heartbeat_us / 1000,
+        .heartbeat_us = settings->heartbeat_us,
+        .offline_slack_us = settings->offline_slack_us,
+        .evict_us = settings->evict_us,
+        .amnesty_us = settings->amnesty_us,
         .lifetime_s = settings->lifetime_us / 1000000,
         .window_s = settings->window_us / 1000000,
         .penalties = settings->penalties,

@@ -4,6 +4,7 @@
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/rpc_server.h"
+#include "orchestrator/fleet.h"
 #include "orchestrator/health.h"
 #include "orchestrator/orchestrator.h"
 #include "orchestrator/reflection.h"
@@ -21,7 +22,14 @@ struct orchestrator {
     struct ca *ca; /* the store's thread alone signs with it */
     struct clients *clients;
     struct http_front *front;
-    struct audit_watch *audit_watches;
+    struct watch *audit_watches;
+    struct changes changes, beats; /* sandboxes by their last change; heartbeats among them */
+    struct watch_call *watch_calls;
+    struct ready_wait *ready_waits;
+    unsigned watch_count, ready_count;
+    struct fleet *fleet;
+    struct loop_timer *fleet_timer;
+    uint64_t noted_us; /* when the last-seen times were last stored */
     struct loop_timer *warden;
     uint64_t lifetime_s, window_s;     /* of certificates, and of renewing an expired one */
     struct log_limit denials;          /* audit rows about wrong secrets; the store's thread */
@@ -31,7 +39,6 @@ struct orchestrator {
     uint64_t server_warned_us;
     struct rpc_creds creds;
     char trust_domain[TRUST_DOMAIN_MAX + 1]; /* whose certificates count here */
-    uint64_t heartbeat_ms;
     uint64_t last_epoch;
     struct log_limit refusals; /* lines about certificates that were not given */
     struct log_limit faults;   /* lines about peers that break the protocol */

@@ -6,15 +6,18 @@
 #include "orchestrator/access.h"
 #include "orchestrator/ca.h"
 #include "orchestrator/clients.h"
+#include "orchestrator/control.h"
 #include "orchestrator/front.h"
+#include "orchestrator/liveness.h"
 #include "orchestrator/session.h"
 
 #include <stdio.h>
 
-#define FAULTS_LOGGED    5u
-#define FAULTS_PERIOD_US 10000000u
-/* Spreads a draining orchestrator's agents, so that its successor is not hit by all at once. */
-#define DRAIN_RETRY_MS 1000u
+#define FAULTS_LOGGED      5u
+#define FAULTS_PERIOD_US   10000000u
+#define DRAIN_RETRY_MS     1000u  /* when the first agent of one that stops is to come back */
+#define DRAIN_RATE         200u   /* how many of them in a second */
+#define DRAIN_RETRY_MAX_MS 30000u /* and when the last */
 
 struct health *health_of(void *userdata)
 {
@@ -32,13 +35,28 @@ static void on_drained(void *userdata)
     loop_quit(orchestrator->loop);
 }
 
+/* Agents are told to come back one after the other, so that our successor is not hit by all of
+ * them at once; those who are told late have not lost anything meanwhile. */
+static void send_away(struct orchestrator *orchestrator)
+{
+    uint64_t retry_ms = DRAIN_RETRY_MS;
+    for (struct sandbox *one = registry_any(orchestrator->registry); one; one = one->hh.next) {
+        if (!one->session)
+            continue;
+        session_close(one->session, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_DRAINING,
+                      retry_ms, "the orchestrator is stopping");
+        retry_ms += 1000 / DRAIN_RATE;
+        if (retry_ms > DRAIN_RETRY_MAX_MS)
+            retry_ms = DRAIN_RETRY_MS;
+    }
+}
+
 static void begin_stop(struct orchestrator *orchestrator)
 {
     health_set_serving(orchestrator->health, false);
-    for (struct sandbox *one = registry_any(orchestrator->registry); one; one = one->hh.next)
-        if (one->session)
-            session_close(one->session, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_DRAINING,
-                          DRAIN_RETRY_MS, "the orchestrator is stopping");
+    send_away(orchestrator);
+    control_ready_stop(orchestrator);
+    control_watch_stop(orchestrator);
     health_end_watches(orchestrator->health);
     rpc_server_drain(orchestrator->server, ORCHESTRATOR_DRAIN_US, on_drained, orchestrator);
 }
@@ -88,7 +106,10 @@ static int load_sandbox(void *userdata, const struct sandbox_record *record, str
 {
     struct orchestrator *orchestrator = userdata;
     struct sandbox *sandbox;
-    return registry_set(orchestrator->registry, record, &sandbox, err);
+    if (registry_set(orchestrator->registry, record, &sandbox, err) < 0)
+        return -1;
+    liveness_add(orchestrator, sandbox, record->note.state);
+    return 0;
 }
 
 static int load_clients(struct orchestrator *orchestrator, struct store_tx *tx, struct err *err)
@@ -189,7 +210,6 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
     struct orchestrator *orchestrator = calloc(1, sizeof(*orchestrator));
     if (!orchestrator)
         return err_nomem(err);
-    orchestrator->heartbeat_ms = config->heartbeat_ms;
     orchestrator->faults = LOG_LIMIT(FAULTS_PERIOD_US, FAULTS_LOGGED);
     orchestrator->refusals = LOG_LIMIT(FAULTS_PERIOD_US, FAULTS_LOGGED);
     orchestrator->stranger_denials = LOG_LIMIT(ACCESS_PERIOD_US, ACCESS_DENIAL_ROWS);
@@ -200,6 +220,7 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
         store_open(config->state_dir, orchestrator->loop, &orchestrator->store, err) < 0 ||
         load_identity(orchestrator, config->state_dir, err) < 0 ||
         registry_new(&orchestrator->registry, err) < 0 ||
+        liveness_new(orchestrator, config, err) < 0 ||
         clients_new(&orchestrator->clients, err) < 0 || load_store(orchestrator, err) < 0 ||
         health_new(&orchestrator->health, err) < 0 ||
         reflection_new(&orchestrator->reflection, err) < 0 ||
@@ -228,6 +249,7 @@ fail:
 int orchestrator_run(struct orchestrator *orchestrator, struct err *err)
 {
     orchestrator->serving = true;
+    liveness_start(orchestrator);
     health_set_serving(orchestrator->health, !orchestrator->stopping);
     if (orchestrator->stopping)
         begin_stop(orchestrator);
@@ -252,6 +274,7 @@ void orchestrator_free(struct orchestrator *orchestrator)
     reflection_free(orchestrator->reflection);
     health_free(orchestrator->health);
     clients_free(orchestrator->clients);
+    liveness_free(orchestrator);
     registry_free(orchestrator->registry);
     ca_free(orchestrator->ca);
     daemon_free(orchestrator->daemon);

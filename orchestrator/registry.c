@@ -5,6 +5,7 @@
 #include "common/wire.h"
 #include "orchestrator/access.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,13 +27,18 @@ void registry_free(struct registry *registry)
     if (!registry)
         return;
     struct sandbox *sandbox, *next;
-    HASH_ITER (hh, registry->sandboxes, sandbox, next) {
-        HASH_DEL(registry->sandboxes, sandbox);
-        wire_free(sandbox->info);
-        free(sandbox->labels);
-        free(sandbox);
-    }
+    HASH_ITER (hh, registry->sandboxes, sandbox, next)
+        registry_remove(registry, sandbox);
     free(registry);
+}
+
+void registry_remove(struct registry *registry, struct sandbox *sandbox)
+{
+    HASH_DEL(registry->sandboxes, sandbox);
+    wire_free(sandbox->info);
+    free(sandbox->reported);
+    free(sandbox->labels);
+    free(sandbox);
 }
 
 struct sandbox *registry_find(struct registry *registry, const char *id)
@@ -82,6 +88,24 @@ static int add(struct registry *registry, const char *id, struct sandbox **ret, 
     return 0;
 }
 
+/* What it was when it was last heard of. A record that cannot be understood is one of another
+ * version: the agent says it again when it comes. */
+static int recall(struct sandbox *sandbox, const struct sandbox_record *record, struct err *err)
+{
+    const struct sandbox_note *note = &record->note;
+    struct err ignored;
+    sandbox->draining = record->draining;
+    sandbox->state_ms = note->state_ms;
+    sandbox->last_seen_ms = note->last_seen_ms;
+    (void)snprintf(sandbox->last_error, sizeof(sandbox->last_error), "%s", note->last_error);
+    sandbox->last_error_ms = note->last_error_ms;
+    if (note->info_size == 0 || wire_unpack(&sandstorm__v1__sandbox_info__descriptor, note->info,
+                                            note->info_size, &sandbox->info, &ignored) < 0)
+        return 0;
+    const Sandstorm__V1__SandboxInfo *info = (const Sandstorm__V1__SandboxInfo *)sandbox->info;
+    return label_messages_read(info->labels, info->n_labels, &sandbox->reported, err);
+}
+
 int registry_set(struct registry *registry, const struct sandbox_record *record,
                  struct sandbox **ret, struct err *err)
 {
@@ -89,7 +113,8 @@ int registry_set(struct registry *registry, const struct sandbox_record *record,
     struct sandbox *sandbox = registry_find(registry, record->id);
     if (!labels)
         return err_nomem(err);
-    if (!sandbox && add(registry, record->id, &sandbox, err) < 0)
+    if (!sandbox &&
+        (add(registry, record->id, &sandbox, err) < 0 || recall(sandbox, record, err) < 0))
         return -1;
     free(sandbox->labels);
     sandbox->labels = TAKE_PTR(labels);
@@ -138,8 +163,6 @@ static int check_texts(const Sandstorm__V1__SandboxInfo *info, struct err *err)
                 return err_set(err, ERR_PROTOCOL,
                                "a text about the sandbox has control characters in it");
     }
-    if (info->n_labels > 0)
-        return err_set(err, ERR_UNIMPLEMENTED, "labels from the agent are not supported yet");
     return 0;
 }
 
@@ -154,7 +177,10 @@ int sandbox_set_info(struct sandbox *sandbox, const Sandstorm__V1__SandboxInfo *
     Sandstorm__V1__SandboxInfo known = *info;
     known.base.n_unknown_fields = 0;
     known.base.unknown_fields = NULL;
-    if (check_texts(info, err) < 0 || wire_pack(&known.base, &packed, &size, err) < 0)
+    CLEANUP_FREE char *reported = NULL;
+    if (check_texts(info, err) < 0 ||
+        label_messages_read(info->labels, info->n_labels, &reported, err) < 0 ||
+        wire_pack(&known.base, &packed, &size, err) < 0)
         return -1;
     const Sandstorm__V1__SandboxInfo *before = (const Sandstorm__V1__SandboxInfo *)sandbox->info;
     sandbox->rebooted = before && strcmp(before->boot_id, info->boot_id) != 0;
@@ -164,7 +190,47 @@ int sandbox_set_info(struct sandbox *sandbox, const Sandstorm__V1__SandboxInfo *
         return -1;
     wire_free(sandbox->info);
     sandbox->info = copy;
+    free(sandbox->reported);
+    sandbox->reported = TAKE_PTR(reported);
     return 0;
+}
+
+void sandbox_add_sample(struct sandbox *sandbox, int64_t now_ms,
+                        const Sandstorm__V1__Metrics *metrics)
+{
+    uint64_t total = metrics->memory_total_bytes, free_bytes = metrics->memory_available_bytes;
+    uint64_t used = total - MIN(total, free_bytes);
+    sandbox->samples[sandbox->sample_count++ % REGISTRY_SAMPLES_MAX] = (struct sandbox_sample){
+        .time_ms = now_ms,
+        .cpu_basis_points = metrics->cpu_basis_points,
+        .memory_basis_points = total ? (uint32_t)((double)used / (double)total * 10000) : 0,
+        .load1_centi = metrics->load1_centi,
+    };
+}
+
+void sandbox_note(const struct sandbox *sandbox, struct sandbox_note *ret)
+{
+    ret->state = sandbox->member.state;
+    ret->state_ms = sandbox->state_ms;
+    ret->last_seen_ms = sandbox->last_seen_ms;
+    (void)snprintf(ret->last_error, sizeof(ret->last_error), "%s", sandbox->last_error);
+    ret->last_error_ms = sandbox->last_error_ms;
+    ret->info_size = 0;
+    if (sandbox->info && protobuf_c_message_get_packed_size(sandbox->info) <= sizeof(ret->info))
+        ret->info_size = protobuf_c_message_pack(sandbox->info, ret->info);
+}
+
+Sandstorm__V1__SandboxState sandbox_state(const struct sandbox *sandbox)
+{
+    static const Sandstorm__V1__SandboxState states[FLEET_STATE_COUNT_] = {
+        [FLEET_NEW] = SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_OFFLINE,
+        [FLEET_ONLINE] = SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_ONLINE,
+        [FLEET_SUSPECT] = SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_SUSPECT,
+        [FLEET_OFFLINE] = SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_OFFLINE,
+        [FLEET_EVICTED] = SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_EVICTED,
+    };
+    return sandbox->revoked_ms ? SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_REVOKED
+                               : states[sandbox->member.state];
 }
 
 void sandbox_describe(struct sandbox *sandbox, struct sandbox_description *ret)
@@ -172,9 +238,11 @@ void sandbox_describe(struct sandbox *sandbox, struct sandbox_description *ret)
     Sandstorm__V1__Sandbox *message = &ret->message;
     sandstorm__v1__sandbox__init(message);
     message->id = sandbox->id;
-    message->state = sandbox->revoked_ms ? SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_REVOKED
-                     : sandbox->session  ? SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_ONLINE
-                                         : SANDSTORM__V1__SANDBOX_STATE__SANDBOX_STATE_OFFLINE;
+    message->state = sandbox_state(sandbox);
+    message->state_unix_ms = sandbox->state_ms;
+    message->draining = sandbox->draining;
+    message->last_error = sandbox->last_error;
+    message->last_error_unix_ms = sandbox->last_error_ms;
     message->info = (Sandstorm__V1__SandboxInfo *)sandbox->info;
     message->metrics = sandbox->has_metrics ? &sandbox->metrics : NULL;
     message->connected_unix_ms = sandbox->connected_ms;
@@ -186,4 +254,10 @@ void sandbox_describe(struct sandbox *sandbox, struct sandbox_description *ret)
     message->clock_skew_ms = sandbox->clock_skew_ms;
     message->n_labels = label_messages_fill(&ret->labels, sandbox->labels);
     message->labels = ret->labels.pointers;
+}
+
+unsigned sandbox_fields(const Sandstorm__V1__Sandbox *message)
+{
+    size_t labels = message->n_labels + (message->info ? message->info->n_labels : 0);
+    return SANDBOX_FIELDS + 3 * (unsigned)labels;
 }

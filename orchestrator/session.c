@@ -5,11 +5,13 @@
 #include "orchestrator/session.h"
 
 #include "common/clock.h"
+#include "common/utf8.h"
 #include "common/version.h"
 #include "common/wire.h"
 #include "orchestrator/access.h"
 #include "orchestrator/events.h"
 #include "orchestrator/exec.h"
+#include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <assert.h>
@@ -37,7 +39,9 @@ struct session {
     uint64_t epoch;
     char instance[COMMAND_ID_LEN + 1]; /* of the link process, as it says */
     bool handed_over;                  /* to another stream of the same process */
-    uint64_t heard_us;                 /* when its last message came */
+    bool replaced;                     /* by a newer stream, of that process or another */
+    struct log_limit beats;
+    uint64_t heard_us; /* when its last message came */
     struct loop_timer *deadline;
 };
 
@@ -77,6 +81,25 @@ void session_order(struct session *session, Sandstorm__V1__CommandOrder *order)
     rpc_call_cancel(session->call);
 }
 
+void session_pace(struct session *session, uint64_t interval_ms)
+{
+    if (session->state != SESSION_ACTIVE)
+        return;
+    Sandstorm__V1__Settings settings = SANDSTORM__V1__SETTINGS__INIT;
+    settings.heartbeat_interval_ms = interval_ms;
+    Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__ORCHESTRATOR_FRAME__KIND_SETTINGS;
+    frame.settings = &settings;
+    struct err err;
+    if (send_frame(session, &frame, &err) < 0)
+        log_debug("settings not sent", LF_ERR(&err)); /* it beats faster than it need */
+}
+
+void session_cut(struct session *session)
+{
+    rpc_call_cancel(session->call);
+}
+
 bool session_writable(const struct session *session)
 {
     return session->state == SESSION_ACTIVE && rpc_call_writable(session->call);
@@ -89,10 +112,11 @@ static void detach(struct session *session)
     if (!sandbox || sandbox->session != session)
         return;
     sandbox->session = NULL;
-    sandbox->last_seen_ms = wall_ms();
     if (!session->handed_over)
-        log_info("sandbox offline", LF_STR("sandbox", sandbox->id),
+        log_info("sandbox disconnected", LF_STR("sandbox", sandbox->id),
                  LF_UINT("epoch", session->epoch));
+    if (!session->replaced)
+        liveness_disconnected(session->orchestrator, sandbox);
     exec_session_lost(sandbox, session->handed_over);
 }
 
@@ -147,7 +171,7 @@ static int send_welcome(struct session *session, struct err *err)
     welcome.protocol = SESSION_PROTOCOL;
     welcome.epoch = session->epoch;
     welcome.server_unix_ms = wall_ms();
-    welcome.heartbeat_interval_ms = session->orchestrator->heartbeat_ms;
+    welcome.heartbeat_interval_ms = fleet_interval_us(session->orchestrator->fleet) / 1000;
     welcome.orchestrator_version = (char *)SANDSTORM_VERSION;
     welcome.sandbox_id = session->sandbox->id;
     Sandstorm__V1__OrchestratorFrame frame = SANDSTORM__V1__ORCHESTRATOR_FRAME__INIT;
@@ -191,6 +215,7 @@ static void take_over(struct session *session, const Sandstorm__V1__Register *fr
         return;
     uint64_t now = monotonic_us();
     uint64_t uptime = MIN(frame->link_uptime_ms, now / 1000) * 1000;
+    older->replaced = true;
     older->handed_over = *session->instance && strcmp(older->instance, session->instance) == 0;
     if (!older->handed_over && older->heard_us > now - uptime)
         event_note(session->orchestrator, session->sandbox->id, "duplicate_link",
@@ -205,6 +230,20 @@ static void take_over(struct session *session, const Sandstorm__V1__Register *fr
 static struct sandbox *find_sandbox(const struct session *session)
 {
     return registry_find(session->orchestrator->registry, rpc_call_peer(session->call)->name);
+}
+
+/* Words for people; what is too long or unclean is cut or cleaned, not refused: they say why an
+ * agent was in trouble. */
+static void take_last_error(struct sandbox *sandbox, const Sandstorm__V1__Register *frame)
+{
+    if (!*frame->last_error)
+        return;
+    (void)snprintf(sandbox->last_error, sizeof(sandbox->last_error), "%s", frame->last_error);
+    utf8_clean(sandbox->last_error);
+    for (char *c = sandbox->last_error; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = ' ';
+    sandbox->last_error_ms = frame->last_error_unix_ms;
 }
 
 static int on_register(struct session *session, const Sandstorm__V1__AgentFrame *agent_frame,
@@ -232,6 +271,8 @@ static int on_register(struct session *session, const Sandstorm__V1__AgentFrame 
     sandbox->in_step = sandbox->listing = false;
     /* Until a heartbeat says otherwise: a command waits for the runner, it is not refused. */
     sandbox->runner_connected = true;
+    take_last_error(sandbox, frame);
+    liveness_connected(orchestrator, sandbox);
     log_info("sandbox online", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch),
              LF_STR("agent_version", frame->info->agent_version),
              LF_STR("hostname", frame->info->hostname),
@@ -242,21 +283,34 @@ static int on_register(struct session *session, const Sandstorm__V1__AgentFrame 
 static int on_heartbeat(struct session *session, const Sandstorm__V1__AgentFrame *frame,
                         struct err *err)
 {
-    (void)err;
     struct sandbox *sandbox = session->sandbox;
     const Sandstorm__V1__Heartbeat *heartbeat = frame->heartbeat;
-    sandbox->last_seen_ms = wall_ms();
+    uint64_t unused;
+    if (!log_limit_pass(&session->beats, session->heard_us, &unused))
+        return err_set(err, ERR_EXHAUSTED, "more than %u heartbeats in %u s", SESSION_BEATS_MAX,
+                       SESSION_BEATS_PERIOD_US / 1000000);
     sandbox->clock_skew_ms = clock_skew_ms(heartbeat->sent_unix_ms);
+    if (heartbeat->metrics) {
+        sandbox->metrics = *heartbeat->metrics;
+        /* The copy is ours, what it points to is not. */
+        sandbox->metrics.base.n_unknown_fields = 0;
+        sandbox->metrics.base.unknown_fields = NULL;
+        if (heartbeat->metrics->pressure) {
+            sandbox->pressure = *heartbeat->metrics->pressure;
+            sandbox->pressure.base.n_unknown_fields = 0;
+            sandbox->pressure.base.unknown_fields = NULL;
+            sandbox->metrics.pressure = &sandbox->pressure;
+        }
+        sandbox->has_metrics = true;
+        sandbox_add_sample(sandbox, sandbox->last_seen_ms, heartbeat->metrics);
+    }
+    liveness_beat(session->orchestrator, sandbox);
+    bool had_runner = sandbox->runner_connected;
     sandbox->runner_connected = heartbeat->runner_connected;
     if (!heartbeat->runner_connected)
         exec_runner_away(sandbox);
-    if (heartbeat->metrics) {
-        sandbox->metrics = *heartbeat->metrics;
-        /* The copy is ours, the unknown fields behind it are not. */
-        sandbox->metrics.base.n_unknown_fields = 0;
-        sandbox->metrics.base.unknown_fields = NULL;
-        sandbox->has_metrics = true;
-    }
+    if (had_runner != sandbox->runner_connected)
+        liveness_changed(session->orchestrator, sandbox);
     return 0;
 }
 
@@ -265,7 +319,12 @@ static int on_inventory(struct session *session, const Sandstorm__V1__AgentFrame
 {
     if (frame->inventory->epoch != session->epoch)
         return 0; /* an answer to an earlier welcome */
-    return exec_inventory(session->sandbox, frame->inventory, err);
+    bool was_in_step = session->sandbox->in_step;
+    if (exec_inventory(session->sandbox, frame->inventory, err) < 0)
+        return -1;
+    if (session->sandbox->in_step && !was_in_step)
+        liveness_changed(session->orchestrator, session->sandbox); /* it can run commands */
+    return 0;
 }
 
 static int on_event(struct session *session, const Sandstorm__V1__AgentFrame *frame,
@@ -321,6 +380,8 @@ static void on_message(void *owner, const uint8_t *data, size_t size)
         return;
     }
     const Sandstorm__V1__ConnectRequest *request = (const Sandstorm__V1__ConnectRequest *)message;
+    if (session->state == SESSION_ACTIVE)
+        liveness_heard(session->orchestrator, session->sandbox);
     for (size_t i = 0; i < request->n_frames && session->state != SESSION_CLOSING; i++)
         if (on_frame(session, request->frames[i], &err) < 0)
             refuse(session, &err);
@@ -385,6 +446,7 @@ int session_open(void *userdata, struct rpc_call *call, struct err *err)
     if (!session)
         return err_nomem(err);
     session->orchestrator = orchestrator;
+    session->beats = LOG_LIMIT(SESSION_BEATS_PERIOD_US, SESSION_BEATS_MAX);
     if (loop_timer_new(orchestrator->loop, on_deadline, session, &session->deadline, err) < 0) {
         free(session);
         return -1;

@@ -9,6 +9,9 @@
 #define SESSION_REGISTER_US 10000000u /* from the stream's start to its register frame */
 #define SESSION_FAREWELL_US 10000000u /* from the status to the cut, when it is not taken */
 #define SESSION_PROTOCOL    1u
+/* An agent that beats faster than this, whatever its interval, is cut: each one is work for us. */
+#define SESSION_BEATS_MAX       50u
+#define SESSION_BEATS_PERIOD_US 1000000u
 /* Two links with one identity would otherwise take turns in throwing each other out. */
 #define SESSION_SUPERSEDED_MS 60000u
 
@@ -21,6 +24,10 @@ int session_open(void *userdata, struct rpc_call *call, struct err *err);
  * the agent's next attach brings everything into step again. */
 void session_order(struct session *session, Sandstorm__V1__CommandOrder *order);
 bool session_writable(const struct session *session);
+/* The interval of heartbeats from now on. */
+void session_pace(struct session *session, uint64_t interval_ms);
+/* Ends a stream of which nothing is heard, now. */
+void session_cut(struct session *session);
 /* Says goodbye and ends the stream. */
 void session_close(struct session *session, Sandstorm__V1__GoodbyeReason reason,
                    uint64_t retry_after_ms, const char *detail);

@@ -7,6 +7,8 @@
  * each, so that one that fails undoes itself alone. */
 #include "orchestrator/store-internal.h"
 
+#include "common/clock.h"
+
 #include <assert.h>
 #include <pthread.h>
 
@@ -21,6 +23,7 @@ struct store {
     struct store_job *first, **last;
     unsigned waiting;
     bool stopping;
+    uint64_t busy_since_us; /* 0: nothing is being done */
 };
 
 /* Transactions. */
@@ -138,9 +141,11 @@ static struct store_job *take_batch(struct store *store)
 static struct store_job *wait_batch(struct store *store)
 {
     (void)pthread_mutex_lock(&store->lock);
+    store->busy_since_us = 0;
     while (!store->first && !store->stopping)
         (void)pthread_cond_wait(&store->wake, &store->lock);
     struct store_job *jobs = take_batch(store);
+    store->busy_since_us = jobs ? monotonic_us() : 0;
     (void)pthread_mutex_unlock(&store->lock);
     return jobs;
 }
@@ -224,6 +229,14 @@ int store_submit(struct store *store, struct store_job *job, struct err *err)
                        "the disk is slow",
                        STORE_JOBS_MAX);
     return 0;
+}
+
+uint64_t store_busy_us(struct store *store)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    uint64_t since = store->busy_since_us;
+    (void)pthread_mutex_unlock(&store->lock);
+    return since ? monotonic_us() - since : 0;
 }
 
 int store_run(struct store *store, struct store_job *job, struct err *err)

@@ -17,6 +17,7 @@
 #define STORE_ACTOR_MAX  96u
 #define STORE_TEXT_MAX   256u
 #define STORE_AUDIT_PAGE 256u
+#define STORE_INFO_MAX   6144u /* eight texts and the labels, see orchestrator/registry.h */
 
 struct store;
 struct store_tx; /* the database inside a job; the store's thread only */
@@ -45,6 +46,9 @@ bool store_is_new(const struct store *store);
 /* When it was opened, the audit did not end where the notes say. Nothing is refused or repaired:
  * worth a warning. */
 bool store_audit_broken(const struct store *store);
+/* How long the jobs that are being done have been at it; 0 while there is nothing to do. A store
+ * that is stuck is no reason to blame agents. Any thread. */
+uint64_t store_busy_us(struct store *store);
 /* Runs one job now, on this thread; for programs without a loop. done() is not called. */
 int store_run(struct store *store, struct store_job *job, struct err *err) must_use;
 /* Finishes what was submitted, also by a done() meanwhile, runs done() for all of it, and joins the
@@ -123,21 +127,43 @@ int store_token_prune(struct store_tx *tx, int64_t before_ms, struct err *err) m
 
 /* Sandboxes. */
 
+/* What a sandbox was when it was last heard of. */
+struct sandbox_note {
+    int state; /* enum fleet_state of orchestrator/fleet.h */
+    int64_t state_ms, last_seen_ms;
+    char last_error[STORE_TEXT_MAX]; /* its agent's own words */
+    int64_t last_error_ms;
+    uint8_t info[STORE_INFO_MAX]; /* sandstorm.v1.SandboxInfo, packed */
+    size_t info_size;
+};
+
 struct sandbox_record {
     char id[SANDBOX_ID_MAX + 1];
     char labels[STORE_LABELS_MAX];
     uint8_t key[STORE_KEY_LEN]; /* the only one whose certificates count */
     int64_t enrolled_ms, revoked_ms;
     char token_id[SECRET_ID_LEN + 1]; /* that it joined with */
+    /* What follows is not store_sandbox_put()'s to change. */
+    bool draining;
+    struct sandbox_note note;
 };
 
-/* Adds or replaces. */
+/* Adds it, or replaces what its enrolment says. */
 int store_sandbox_put(struct store_tx *tx, const struct sandbox_record *sandbox,
                       struct err *err) must_use;
 int store_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record *ret,
                       struct err *err) must_use;
 int store_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms,
                          struct err *err) must_use;
+/* Each of these: ERR_NOT_FOUND. */
+int store_sandbox_note(struct store_tx *tx, const char *id, const struct sandbox_note *note,
+                       struct err *err) must_use;
+int store_sandbox_drain(struct store_tx *tx, const char *id, bool draining,
+                        struct err *err) must_use;
+int store_sandbox_label(struct store_tx *tx, const char *id, const char *labels,
+                        struct err *err) must_use;
+/* With its events and its log. */
+int store_sandbox_remove(struct store_tx *tx, const char *id, struct err *err) must_use;
 int store_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err) must_use;
 /* Calls `each` for every one, the greatest id first: so each is the first of a sorted list that is
  * being built. -1 from it ends the walk. */

@@ -5,8 +5,11 @@
 #include "common/utf8.h"
 
 #include <stdio.h>
+#include <string.h>
 
-#define COLUMNS "id, labels, key, enrolled_ms, revoked_ms, token_id"
+#define ENROLLED "id, labels, key, enrolled_ms, revoked_ms, token_id"
+#define COLUMNS                                                                                    \
+    ENROLLED ", draining, state, state_ms, last_seen_ms, last_error, last_error_ms, info"
 
 static int not_found(const char *id, struct err *err)
 {
@@ -19,7 +22,7 @@ int store_sandbox_put(struct store_tx *tx, const struct sandbox_record *sandbox,
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
     /* Not INSERT OR REPLACE, which removes the old row and its events with it. */
     if (store_sql_prepare(tx,
-                          "INSERT INTO sandboxes(" COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
+                          "INSERT INTO sandboxes(" ENROLLED ") VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
                           " ON CONFLICT(id) DO UPDATE SET labels = ?2, key = ?3, enrolled_ms = ?4,"
                           " revoked_ms = ?5, token_id = ?6",
                           what, &statement, err) < 0)
@@ -33,6 +36,24 @@ int store_sandbox_put(struct store_tx *tx, const struct sandbox_record *sandbox,
     return store_sql_run(tx, statement, what, err);
 }
 
+static bool read_note(sqlite3_stmt *statement, struct sandbox_note *ret)
+{
+    const void *info = sqlite3_column_blob(statement, 12);
+    size_t size = (size_t)sqlite3_column_bytes(statement, 12);
+    uint32_t state;
+    if (size > sizeof(ret->info) || !store_column_u32(statement, 7, &state) || state > INT32_MAX ||
+        !store_column_text(statement, 10, ret->last_error, sizeof(ret->last_error)))
+        return false;
+    ret->state = (int)state;
+    ret->state_ms = sqlite3_column_int64(statement, 8);
+    ret->last_seen_ms = sqlite3_column_int64(statement, 9);
+    ret->last_error_ms = sqlite3_column_int64(statement, 11);
+    if (size > 0)
+        (void)memcpy(ret->info, info, size);
+    ret->info_size = size;
+    return true;
+}
+
 static bool read_sandbox(sqlite3_stmt *statement, struct sandbox_record *ret)
 {
     ret->enrolled_ms = sqlite3_column_int64(statement, 3);
@@ -40,7 +61,8 @@ static bool read_sandbox(sqlite3_stmt *statement, struct sandbox_record *ret)
     return store_column_text(statement, 0, ret->id, sizeof(ret->id)) &&
            store_column_text(statement, 1, ret->labels, sizeof(ret->labels)) &&
            store_column_blob(statement, 2, ret->key, sizeof(ret->key)) &&
-           store_column_text(statement, 5, ret->token_id, sizeof(ret->token_id));
+           store_column_text(statement, 5, ret->token_id, sizeof(ret->token_id)) &&
+           store_column_bool(statement, 6, &ret->draining) && read_note(statement, &ret->note);
 }
 
 int store_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record *ret,
@@ -64,6 +86,15 @@ int store_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record
     return 0;
 }
 
+/* One row changes, or there is no such sandbox. */
+static int change_one(struct store_tx *tx, sqlite3_stmt *statement, const char *id,
+                      const char *what, struct err *err)
+{
+    if (store_sql_run(tx, statement, what, err) < 0)
+        return -1;
+    return sqlite3_changes(tx->db) == 0 ? not_found(id, err) : 0;
+}
+
 int store_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms, struct err *err)
 {
     static const char what[] = "cannot revoke the sandbox";
@@ -76,9 +107,61 @@ int store_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms, st
         return -1;
     store_bind_text(statement, 1, id);
     store_bind_int(statement, 2, now_ms);
-    if (store_sql_run(tx, statement, what, err) < 0)
+    return change_one(tx, statement, id, what, err);
+}
+
+int store_sandbox_note(struct store_tx *tx, const char *id, const struct sandbox_note *note,
+                       struct err *err)
+{
+    static const char what[] = "cannot note how the sandbox is";
+    CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
+    if (store_sql_prepare(tx,
+                          "UPDATE sandboxes SET state = ?2, state_ms = ?3, last_seen_ms = ?4,"
+                          " last_error = ?5, last_error_ms = ?6, info = ?7 WHERE id = ?1",
+                          what, &statement, err) < 0)
         return -1;
-    return sqlite3_changes(tx->db) == 0 ? not_found(id, err) : 0;
+    store_bind_text(statement, 1, id);
+    store_bind_int(statement, 2, note->state);
+    store_bind_int(statement, 3, note->state_ms);
+    store_bind_int(statement, 4, note->last_seen_ms);
+    store_bind_text(statement, 5, note->last_error);
+    store_bind_int(statement, 6, note->last_error_ms);
+    store_bind_blob(statement, 7, note->info, note->info_size);
+    return change_one(tx, statement, id, what, err);
+}
+
+int store_sandbox_drain(struct store_tx *tx, const char *id, bool draining, struct err *err)
+{
+    static const char what[] = "cannot drain the sandbox";
+    CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
+    if (store_sql_prepare(tx, "UPDATE sandboxes SET draining = ?2 WHERE id = ?1", what, &statement,
+                          err) < 0)
+        return -1;
+    store_bind_text(statement, 1, id);
+    store_bind_int(statement, 2, draining);
+    return change_one(tx, statement, id, what, err);
+}
+
+int store_sandbox_label(struct store_tx *tx, const char *id, const char *labels, struct err *err)
+{
+    static const char what[] = "cannot label the sandbox";
+    CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
+    if (store_sql_prepare(tx, "UPDATE sandboxes SET labels = ?2 WHERE id = ?1", what, &statement,
+                          err) < 0)
+        return -1;
+    store_bind_text(statement, 1, id);
+    store_bind_text(statement, 2, labels);
+    return change_one(tx, statement, id, what, err);
+}
+
+int store_sandbox_remove(struct store_tx *tx, const char *id, struct err *err)
+{
+    static const char what[] = "cannot remove the sandbox";
+    CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
+    if (store_sql_prepare(tx, "DELETE FROM sandboxes WHERE id = ?1", what, &statement, err) < 0)
+        return -1;
+    store_bind_text(statement, 1, id);
+    return change_one(tx, statement, id, what, err);
 }
 
 int store_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err)

@@ -69,7 +69,8 @@ void store_bind_text(sqlite3_stmt *statement, int index, const char *text)
 
 void store_bind_blob(sqlite3_stmt *statement, int index, const uint8_t *data, size_t size)
 {
-    int r = sqlite3_bind_blob(statement, index, data, (int)size, SQLITE_STATIC);
+    int r = sqlite3_bind_blob(statement, index, size ? (const void *)data : "", (int)size,
+                              SQLITE_STATIC);
     assert(r == SQLITE_OK);
     (void)r;
 }

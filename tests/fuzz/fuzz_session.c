@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct loop *loop;
     if (!loop)
         check(loop_new(&loop, &err) == 0);
-    struct orchestrator orchestrator = { .loop = loop, .heartbeat_ms = 30000 };
+    struct orchestrator orchestrator = { .loop = loop };
     (void)memset(&stub_audit, 0, sizeof(stub_audit));
     check(stub_known_peers(&orchestrator, &err) == 0);
     struct rpc_call calls[CALLS];
@@ -98,7 +98,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     stub_audit_written();
     for (struct sandbox *one = registry_any(orchestrator.registry); one; one = one->hh.next)
         check(!one->session && !one->execs);
-    clients_free(orchestrator.clients);
-    registry_free(orchestrator.registry);
+    stub_peers_free(&orchestrator);
     return 0;
 }

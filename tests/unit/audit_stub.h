@@ -6,6 +6,7 @@
 #include "orchestrator/audit.h"
 #include "orchestrator/clients.h"
 #include "orchestrator/events.h"
+#include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <stdio.h>
@@ -58,15 +59,52 @@ void event_note(struct orchestrator *orchestrator, const char *sandbox_id, const
     (void)snprintf(stub_audit.last_event, sizeof(stub_audit.last_event), "%s", kind);
 }
 
+/* The fleet without anybody who acts on it. */
+
+void liveness_connected(struct orchestrator *orchestrator, struct sandbox *sandbox)
+{
+    fleet_connected(orchestrator->fleet, &sandbox->member);
+}
+
+void liveness_heard(struct orchestrator *orchestrator, struct sandbox *sandbox)
+{
+    fleet_heard(orchestrator->fleet, &sandbox->member);
+}
+
+void liveness_beat(struct orchestrator *orchestrator, struct sandbox *sandbox)
+{
+    changes_note(&orchestrator->beats, &sandbox->beat);
+}
+
+void liveness_disconnected(struct orchestrator *orchestrator, struct sandbox *sandbox)
+{
+    fleet_disconnected(orchestrator->fleet, &sandbox->member);
+}
+
+void liveness_changed(struct orchestrator *orchestrator, struct sandbox *sandbox)
+{
+    changes_note(&orchestrator->changes, &sandbox->change);
+}
+
+static inline void stub_peers_free(struct orchestrator *orchestrator)
+{
+    fleet_free(orchestrator->fleet);
+    registry_free(orchestrator->registry);
+    clients_free(orchestrator->clients);
+}
+
 /* The sandbox "s" and the client "c", an operator, as the stubs of rpc_stub.h call themselves. */
 static inline int stub_known_peers(struct orchestrator *orchestrator, struct err *err)
 {
     struct sandbox *sandbox;
+    const struct fleet_config fleet = { .interval_us = FLEET_INTERVAL_US };
     const struct sandbox_record record = { .id = "s", .labels = "env=ci" };
     const struct client_record client = { .name = "c", .role = ROLE_OPERATOR, .has_key = true };
     if (registry_new(&orchestrator->registry, err) < 0 ||
         clients_new(&orchestrator->clients, err) < 0 ||
-        registry_set(orchestrator->registry, &record, &sandbox, err) < 0)
+        registry_set(orchestrator->registry, &record, &sandbox, err) < 0 ||
+        fleet_new(&fleet, 0, &orchestrator->fleet, err) < 0)
         return -1;
+    fleet_add(orchestrator->fleet, &sandbox->member, FLEET_NEW);
     return clients_set(orchestrator->clients, &client, err);
 }

@@ -128,8 +128,7 @@ static inline void relay_teardown(void)
     stub_call_close(&client, ERR_CANCELLED);
     stub_call_close(&agent, ERR_CANCELLED);
     cr_expect(client.released && agent.released);
-    clients_free(orchestrator.clients);
-    registry_free(orchestrator.registry);
+    stub_peers_free(&orchestrator);
     loop_free(orchestrator.loop);
 }
 

@@ -123,6 +123,7 @@ Test(descriptors, services_are_listed_in_order)
         "sandstorm.v1.CommandService",
         "sandstorm.v1.IdentityService",
         "sandstorm.v1.LinkService",
+        "sandstorm.v1.LogService",
         "sandstorm.v1.SandboxService",
         "sandstorm.v1.TokenService",
     };

@@ -132,7 +132,13 @@ Test(registry, what_an_agent_says_of_itself_is_bounded_and_copied)
     Sandstorm__V1__Label *labels[] = { &label };
     info.labels = labels;
     info.n_labels = 1;
-    FAILS(sandbox_set_info(sandbox, &info, &err), ERR_UNIMPLEMENTED);
+    FAILS(sandbox_set_info(sandbox, &info, &err), ERR_INVALID);
+    label.name = (char *)"zone";
+    label.value = (char *)"a";
+    info.hostname = (char *)"host";
+    OK(sandbox_set_info(sandbox, &info, &err));
+    cr_expect_str_eq(sandbox->reported, "zone=a");
+    cr_expect_str_eq(sandbox->labels, "env=ci", "an agent has labelled itself");
 
     struct sandbox_description description;
     sandbox_describe(sandbox, &description);
