@@ -126,17 +126,9 @@ static int act_rm(const void *values, char **words, struct sandstorm_error *erro
 {
     const struct arguments *arguments = values;
     CLEANUP_SANDSTORM struct sandstorm_client *client = NULL;
-    if (cli_connect(&arguments->common, &client, error) < 0)
+    if (cli_connect(&arguments->common, &client, error) < 0 ||
+        sandstorm_sandbox_remove(client, words[0], arguments->force, error) < 0)
         return -1;
-    if (sandstorm_sandbox_remove(client, words[0], arguments->force, error) < 0) {
-        struct err err;
-        if (error->code != SANDSTORM_PRECONDITION || arguments->force)
-            return -1;
-        (void)err_set(&err, ERR_PRECONDITION,
-                      "%.256s; 'sandstorm rm --force %.64s' removes it all the same", error->text,
-                      words[0]);
-        return cli_error(&err, error);
-    }
     text_print(stdout, "%s is removed, and its certificates do not count any more.\n", words[0]);
     return 0;
 }

@@ -181,8 +181,8 @@ static int say_empty(struct sandstorm_client *client, const struct arguments *ar
     else if (arguments->selector || arguments->state)
         text_print(
             stderr,
-            "None of the %u sandboxes that you may see fits; 'sandstorm ls -a -o wide' shows "
-            "them with their labels.\n",
+            "No sandbox fits; 'sandstorm ls -a -o wide' shows all that you may see (%u), with "
+            "their labels.\n",
             total);
     else
         text_print(stderr,

@@ -50,6 +50,22 @@ static json_t *time_or_null(int64_t unix_ms)
     return unix_ms ? json_string(time) : json_null();
 }
 
+/* "env=ci,role=web" as an object. What an agent says may be of any form: the pieces are what they
+ * are. */
+static json_t *labels_of(const char *labels)
+{
+    json_t *object = json_object();
+    while (*labels) {
+        size_t size = strcspn(labels, ","), key = strcspn(labels, "=,");
+        CLEANUP_FREE char *name = strndup(labels, key);
+        size_t value = MIN(key + 1, size);
+        if (name)
+            (void)json_object_set_new(object, name, json_stringn(labels + value, size - value));
+        labels += size + (labels[size] == ',');
+    }
+    return object;
+}
+
 static json_t *metrics_of(const struct sandstorm_sandbox *sandbox)
 {
     const struct sandstorm_pressure *pressure = &sandbox->pressure;
@@ -81,13 +97,13 @@ static json_t *metrics_of(const struct sandstorm_sandbox *sandbox)
 json_t *output_sandbox(const struct sandstorm_sandbox *sandbox)
 {
     return json_pack(
-        "{s:s, s:s, s:b, s:b, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, "
+        "{s:s, s:s, s:b, s:b, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, "
         "s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:o}",
         "id", sandbox->id, "state", sandstorm_state_name(sandbox->state), "draining",
         (int)sandbox->draining, "runner_connected", (int)sandbox->runner_connected, "labels",
-        sandbox->labels, "reported_labels", sandbox->reported_labels, "vm_id", sandbox->vm_id,
-        "hostname", sandbox->hostname, "os", sandbox->os, "kernel", sandbox->kernel, "arch",
-        sandbox->arch, "boot_id", sandbox->boot_id, "agent_version", sandbox->agent_version,
+        labels_of(sandbox->labels), "reported_labels", labels_of(sandbox->reported_labels), "vm_id",
+        sandbox->vm_id, "hostname", sandbox->hostname, "os", sandbox->os, "kernel", sandbox->kernel,
+        "arch", sandbox->arch, "boot_id", sandbox->boot_id, "agent_version", sandbox->agent_version,
         "runner_version", sandbox->runner_version, "state_since",
         time_or_null(sandbox->state_unix_ms), "connected", time_or_null(sandbox->connected_unix_ms),
         "last_seen", time_or_null(sandbox->last_seen_unix_ms), "enrolled",
@@ -104,9 +120,9 @@ json_t *output_command(const struct sandstorm_command *command)
     bool ended = command->state == SANDSTORM_COMMAND_ENDED;
     result_text(&command->outcome, result);
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "id", command->id,
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "id", command->id,
         "sandbox", command->sandbox, "state", sandstorm_command_state_name(command->state),
-        "ordered_by", command->ordered_by, "labels", command->labels, "ordered",
+        "ordered_by", command->ordered_by, "labels", labels_of(command->labels), "ordered",
         time_or_null(command->ordered_unix_ms), "started", time_or_null(command->started_unix_ms),
         "ended", time_or_null(command->ended_unix_ms), "result",
         ended ? json_string(result) : json_null(), "exit_status",

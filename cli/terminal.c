@@ -10,6 +10,7 @@
 
 #define ALTERNATE_SCREEN "\x1b[?1049h"
 #define NORMAL_SCREEN    "\x1b[?1049l"
+#define CLEAR            "\x1b[2J"
 #define HIDE_CURSOR      "\x1b[?25l"
 #define SHOW_CURSOR      "\x1b[?25h"
 
@@ -50,7 +51,9 @@ void terminal_give_back(struct terminal *terminal)
     if (!terminal->taken)
         return;
     terminal->taken = false;
-    (void)fputs(SHOW_CURSOR NORMAL_SCREEN, stdout);
+    /* Cleared first: a terminal that was resized meanwhile may carry lines of the one over to the
+     * other (tmux does). */
+    (void)fputs(CLEAR SHOW_CURSOR NORMAL_SCREEN, stdout);
     (void)fflush(stdout);
     if (terminal->raw)
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &terminal->saved);

@@ -59,11 +59,17 @@ static void space(struct line *line)
     put(line, COLOUR_NONE, 1, false, "");
 }
 
+/* What was there goes first: erasing behind a line that fills the row would take its last cell. */
+static struct line line_begin(const struct top_view *view, FILE *out)
+{
+    if (view->screen)
+        (void)fputs("\x1b[2K", out);
+    return (struct line){ view, out, view->columns };
+}
+
 static void line_end(const struct line *line, bool last)
 {
-    /* To the end of the line, and no new line after the last row: that would scroll. */
-    if (line->view->screen)
-        (void)fputs("\x1b[K", line->out);
+    /* No new line after the last row: that would scroll. */
     if (!last || !line->view->screen)
         (void)fputs(line->view->screen ? "\r\n" : "\n", line->out);
 }
@@ -201,12 +207,12 @@ static void print_rows(const struct top_view *view, const struct sandstorm_sandb
 {
     const struct layout layout = lay_out(view->columns);
     for (size_t i = 0; i < shown; i++) {
-        struct line line = { view, out, view->columns };
+        struct line line = line_begin(view, out);
         put_row(&line, &layout, rows[i]);
         line_end(&line, i + 1 == count);
     }
     if (shown < count) {
-        struct line line = { view, out, view->columns };
+        struct line line = line_begin(view, out);
         char text[64];
         (void)snprintf(text, sizeof(text), "and %zu more", count - shown);
         put(&line, COLOUR_NONE, line.left, false, text);
@@ -230,23 +236,23 @@ int top_view_print(const struct top_view *view, const struct fleet *fleet, FILE 
     size_t shown = count <= room ? count : room > 0 ? room - 1 : 0;
     if (view->screen)
         (void)fputs("\x1b[H", out);
-    struct line line = { view, out, view->columns };
+    struct line line = line_begin(view, out);
     put_summary(&line, fleet);
     line_end(&line, view->rows == 1);
     if (view->note && view->rows != 1) {
-        line.left = view->columns;
+        line = line_begin(view, out);
         put(&line, COLOUR_YELLOW, line.left, false, note);
         line_end(&line, view->rows == 2);
     }
     if (view->rows == 0 || view->rows >= above) {
-        line.left = view->columns;
+        line = line_begin(view, out);
         put_header(&line, &layout);
         line_end(&line, count == 0 || view->rows == above);
     }
     if (room > 0)
         print_rows(view, rows, count, shown, out);
     /* And nothing of an earlier frame below. */
-    if (view->screen)
-        (void)fputs("\x1b[J", out);
+    if (view->screen && above + count < view->rows)
+        (void)fputs("\r\n\x1b[J", out);
     return 0;
 }

@@ -229,7 +229,7 @@ static inline int stub_remove(void *userdata, struct rpc_call *call,
     Sandstorm__V1__RemoveSandboxResponse response = SANDSTORM__V1__REMOVE_SANDBOX_RESPONSE__INIT;
     (void)snprintf(script.seen, sizeof(script.seen), "remove %s %d", request->id, request->force);
     if (strcmp(request->id, "web-1") == 0 && !request->force)
-        return err_set(err, ERR_PRECONDITION, "web-1 is connected");
+        return err_set(err, ERR_PRECONDITION, "web-1 is connected; stop it, or use --force");
     return stub_answer(call, &response.base, err);
 }
 
