@@ -24,12 +24,21 @@ struct link_diagnosis {
     bool running;
 };
 
+/* A heartbeat and all that it points to. */
+struct link_heartbeat {
+    Sandstorm__V1__AgentFrame frame;
+    Sandstorm__V1__Heartbeat heartbeat;
+    Sandstorm__V1__Metrics metrics;
+    Sandstorm__V1__Pressure pressure;
+};
+
 /* One connection: a channel of its own, and the Connect stream on it. */
 struct link_connection {
     struct link *link;
     struct rpc_channel *channel;
     struct rpc_call *call;
     uint64_t dialled_us;
+    bool silent; /* it was cut because no welcome came */
 };
 
 struct link_stream {
@@ -42,13 +51,20 @@ struct link_stream {
     struct loop_timer *retry, *welcome, *heartbeat;
     struct loop_timer *takeover; /* from dialling the next connection to its welcome */
     uint64_t retry_after_us;     /* asked for by the orchestrator; 0: none */
+    uint64_t retry_at_us;        /* the next attempt, by the monotonic clock; 0: under way */
+    uint32_t attempts;           /* begun since it was last online */
+    bool drained;                /* the current stream ends because the orchestrator said so */
     uint64_t heartbeat_us, heartbeat_sequence;
+    uint64_t heartbeat_sent_us, heartbeat_told_us; /* the last one, and when the status said so */
     uint64_t epoch;
     uint8_t *welcome_frame; /* as it came, for a runner that connects later */
     size_t welcome_size;
     struct link_diagnosis diagnosis;
     char last_error[ERR_TEXT_MAX];
     int64_t last_error_ms;
+    int64_t failing_since_ms; /* the first error since it was last online; 0: none */
+    bool orderly;             /* last_error is a goodbye, and no failure */
+    bool unsaid;              /* last_error is not in the log yet */
     bool clock_known;
     int64_t clock_skew_ms; /* ours minus the orchestrator's */
 };
@@ -104,6 +120,7 @@ struct link {
     struct link_identity own;
     struct agent_status status;
     struct metrics_sampler metrics;
+    char state_dir[4096]; /* where the identity directory is */
     struct link_stream stream;
     struct link_runner runner;
     bool stopping;
@@ -114,9 +131,6 @@ int link_stream_init(struct link *link, struct err *err) must_use;
 void link_stream_start(struct link *link);
 /* Dials a second connection, which takes over from the first. */
 void link_stream_hand_over(struct link *link);
-/* Not before this: the next attempt to connect. */
-void link_stream_retry(struct link *link, uint64_t after_us);
-void link_stream_report(struct link *link, const struct err *why);
 /* True when there is nothing to wait for. */
 bool link_stream_stop(struct link *link);
 void link_stream_done(struct link *link);
@@ -125,9 +139,28 @@ void link_stream_carry(struct link *link, const struct iovec *frames, unsigned c
 bool link_stream_writable(const struct link *link);
 void link_stream_pause(struct link *link, bool paused);
 
+/* link_retry.c */
+/* An attempt to get a connection or an identity begins; or the next one is planned. */
+void link_retry_begin(struct link *link);
+void link_retry_planned(struct link *link, uint64_t after_us);
+/* Connects after this long, if it waits. */
+void link_retry_after(struct link *link, uint64_t after_us);
+/* The same after what the orchestrator has asked for, or the backoff says. */
+void link_retry_wait(struct link *link);
+/* Why it is not connected: a stream that was active has ended; an attempt has failed, which is
+ * worth a line in the log; or the same while nothing better is known. */
+void link_retry_lost(struct link *link, const struct err *why);
+void link_retry_report(struct link *link, const struct err *why);
+void link_retry_note(struct link *link, const struct err *why);
+/* All is well again. */
+void link_retry_clear(struct link *link);
+
 /* link_heartbeat.c */
-void link_fill_register(struct link *link, Sandstorm__V1__Register *message,
+/* `taking_over`: for a second stream beside one that serves, which has no failure to tell of. */
+void link_fill_register(struct link *link, bool taking_over, Sandstorm__V1__Register *message,
                         Sandstorm__V1__SandboxInfo *info);
+void link_fill_heartbeat(struct link *link, const struct metrics_sample *sample,
+                         struct link_heartbeat *ret);
 void link_send_heartbeat(struct link *link);
 void link_read_boot_id(char *out, size_t size);
 
@@ -142,7 +175,7 @@ void link_identity_start(struct link *link);
 void link_identity_connected(struct link *link);
 void link_identity_disconnected(struct link *link);
 /* Our certificate has ended, or the orchestrator says so: true when a new one is being asked for;
- * then link_stream_retry() follows. */
+ * then link_retry_after() follows. */
 bool link_identity_renew_late(struct link *link);
 bool link_identity_expired(const struct link *link);
 void link_identity_done(struct link *link);
@@ -160,4 +193,7 @@ void link_runner_stream_lost(struct link *link);
 void link_runner_resume(struct link *link);
 
 /* link.c */
+/* To the service manager and to the status file. */
 void link_say_status(struct link *link);
+/* To the file alone: for what changes often. */
+void link_write_status(struct link *link);

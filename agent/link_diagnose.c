@@ -21,7 +21,7 @@ static void diagnosed(struct worker_job *job)
     /* Where the probe finds nothing wrong, err still holds what libgrpc said. */
     if (link->stream.state == STREAM_ACTIVE)
         return;
-    link_stream_report(link, &diagnosis->err);
+    link_retry_report(link, &diagnosis->err);
     if (diagnosis->result < 0 && diagnosis->err.code == ERR_UNAUTHENTICATED && !link->stopping)
         (void)link_identity_renew_late(link);
 }
@@ -37,13 +37,16 @@ void link_diagnose(struct link *link, const struct err *why)
     diagnosis->job.work = diagnose;
     diagnosis->job.done = diagnosed;
     if (rpc_creds_load(link->config.enroll->identity_dir, &diagnosis->creds, &err) < 0) {
-        link_stream_report(link, &err);
+        link_retry_report(link, &err);
         return;
     }
     if (worker_submit(link->worker, &diagnosis->job, &err) < 0) {
         rpc_creds_clear(&diagnosis->creds);
-        link_stream_report(link, why);
+        link_retry_report(link, why);
         return;
     }
     diagnosis->running = true;
+    /* The probe takes seconds; until then this is why. */
+    if (!*link->stream.last_error)
+        link_retry_note(link, why);
 }

@@ -109,13 +109,16 @@ static bool has_token(const struct enroll_config *config)
 static void enroll_later(struct link *link, const struct err *why)
 {
     link->own.task = TASK_ENROLL; /* what the status says, and what the timer begins */
-    link_stream_report(link, why);
-    loop_timer_start(link->own.timer, backoff_next_us(&link->own.backoff, random_u64()));
+    link_retry_report(link, why);
+    uint64_t delay_us = backoff_next_us(&link->own.backoff, random_u64());
+    loop_timer_start(link->own.timer, delay_us);
+    link_retry_planned(link, delay_us);
 }
 
 static void try_enroll(struct link *link)
 {
     struct err err;
+    link_retry_begin(link);
     if (start_task(link, TASK_ENROLL, &err) < 0)
         enroll_later(link, &err);
     link_say_status(link);
@@ -128,7 +131,7 @@ static void enrolled(struct link *link)
     if (own->result == 0 && load_identity(link, &err) == 0) {
         log_info("enrolled", LF_STR("sandbox", link->identity.name),
                  LF_STR("endpoint", link->config.enroll->endpoint));
-        link->stream.last_error[0] = '\0';
+        link_retry_clear(link);
         link_stream_start(link);
         return;
     }
@@ -331,21 +334,21 @@ static void renewed_late(struct link *link)
     if (own->result == 0 && load_identity(link, &err) == 0) {
         log_info("certificate renewed after its end", LF_STR("sandbox", link->identity.name));
         own->renewed_us = monotonic_us();
-        link_stream_retry(link, 0);
+        link_retry_after(link, 0);
         plan_if_active(link);
         return;
     }
     plan_if_active(link);
     if (link->stream.state == STREAM_ACTIVE)
         return;
-    link_stream_report(link, &err);
+    link_retry_report(link, &err);
     /* Somebody has left a new token here: that is what it is for. */
     if (final && has_token(link->config.enroll)) {
         try_enroll(link);
         return;
     }
-    link_stream_retry(link,
-                      final ? LATE_EVERY_US : backoff_next_us(&link->stream.backoff, random_u64()));
+    link_retry_after(link,
+                     final ? LATE_EVERY_US : backoff_next_us(&link->stream.backoff, random_u64()));
 }
 
 static void work_done(struct worker_job *job)

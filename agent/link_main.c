@@ -8,6 +8,7 @@
 #include "common/daemon.h"
 #include "common/front_client.h"
 #include "common/ids.h"
+#include "common/label.h"
 #include "common/program.h"
 #include "common/rpc_diagnose.h"
 
@@ -30,6 +31,7 @@ struct settings {
     char *ca_fingerprint;
     char *runner_socket;
     char *status_file;
+    char *labels;
     char *user;
     char *log_level;
     char *log_format;
@@ -63,6 +65,8 @@ static const struct config_key keys[] = {
       "the runner's socket" },
     { "status_file", "SANDSTORM_STATUS_FILE", CONFIG_STRING, offsetof(struct settings, status_file),
       "/run/sandstorm/agent-status.json", 0, 0, "what `sandstorm-agent status` reads" },
+    { "labels", "SANDSTORM_LABELS", CONFIG_STRING, offsetof(struct settings, labels), NULL, 0, 0,
+      "what to select this sandbox by, as KEY=VALUE,KEY=VALUE" },
     { "user", NULL, CONFIG_STRING, offsetof(struct settings, user), NULL, 0, 0,
       "the user to become when started as root; empty means to stay" },
     { "log_level", "SANDSTORM_LOG_LEVEL", CONFIG_STRING, offsetof(struct settings, log_level),
@@ -93,6 +97,8 @@ static const char *const environment[] = {
     "The runner's socket",
     "SANDSTORM_STATUS_FILE",
     "What `sandstorm-agent status` reads",
+    "SANDSTORM_LABELS",
+    "What to select this sandbox by, as KEY=VALUE,KEY=VALUE",
     "SANDSTORM_LOG_LEVEL",
     "error, warn, info or debug",
     "SANDSTORM_LOG_FORMAT",
@@ -229,10 +235,14 @@ static int run_serve(const void *userdata, const char *argument, struct err *err
     (void)argument;
     const struct invocation *call = userdata;
     const struct settings *settings = &call->settings;
+    CLEANUP_FREE char *labels = NULL;
+    if (labels_parse(settings->labels ? settings->labels : "", &labels, err) < 0)
+        return err_wrap(err, "the setting labels (SANDSTORM_LABELS) must be like env=ci,role=web");
     const struct link_config config = {
         .endpoint = call->endpoint,
         .runner_socket = settings->runner_socket,
         .status_file = settings->status_file,
+        .labels = labels,
         .enroll = &call->enroll,
     };
     struct link *link;
@@ -241,7 +251,10 @@ static int run_serve(const void *userdata, const char *argument, struct err *err
         daemon_hide_memory(err) < 0 || link_new(&config, &link, err) < 0)
         return -1;
     int r = link_run(link, err);
-    link_free(link);
+    /* Name servers that do not answer can hold the worker for minutes. Nobody needs what it looks
+     * for any more: it goes with the process, and nothing is freed under it. */
+    if (!link_free(link))
+        _exit(r < 0 ? program_fail(page.program, err) : 0);
     return r;
 }
 

@@ -44,43 +44,6 @@ static void set_state(struct link *link, enum stream_state state)
         loop_timer_stop(stream->heartbeat);
 }
 
-/* Failing and trying again. */
-
-static void note_error(struct link_stream *stream, const struct err *why)
-{
-    (void)snprintf(stream->last_error, sizeof(stream->last_error), "%s", why->text);
-    stream->last_error_ms = wall_ms();
-}
-
-void link_stream_report(struct link *link, const struct err *why)
-{
-    struct link_stream *stream = &link->stream;
-    /* The same reason every thirty seconds is one event, not many. */
-    if (strcmp(stream->last_error, why->text) != 0)
-        log_warn("cannot stay connected to the orchestrator",
-                 LF_STR("endpoint", link->config.endpoint), LF_ERR(why));
-    note_error(stream, why);
-    link_say_status(link);
-}
-
-void link_stream_retry(struct link *link, uint64_t after_us)
-{
-    if (link->stream.state == STREAM_WAITING && !link->stopping)
-        loop_timer_start(link->stream.retry, after_us);
-}
-
-static void wait_and_retry(struct link *link)
-{
-    struct link_stream *stream = &link->stream;
-    uint64_t delay = backoff_next_us(&stream->backoff, random_u64());
-    if (stream->retry_after_us) {
-        /* Spread by a tenth, so that a fleet that was told one number does not come back as one. */
-        delay = stream->retry_after_us + random_u64() % (stream->retry_after_us / 10 + 1);
-        stream->retry_after_us = 0;
-    }
-    link_stream_retry(link, delay);
-}
-
 static void connection_free(struct link_connection *connection)
 {
     if (!connection)
@@ -94,8 +57,7 @@ static void stream_over(struct link *link, const struct err *why)
 {
     struct link_stream *stream = &link->stream;
     bool was_active = stream->state == STREAM_ACTIVE;
-    if (was_active)
-        backoff_disconnected(&stream->backoff, monotonic_us());
+    backoff_disconnected(&stream->backoff, monotonic_us());
     set_state(link, STREAM_WAITING);
     link_runner_stream_lost(link);
     link_identity_disconnected(link);
@@ -106,17 +68,17 @@ static void stream_over(struct link *link, const struct err *why)
     }
     if (was_active) {
         log_info("stream lost", LF_ERR(why));
-        note_error(stream, why);
+        link_retry_lost(link, why);
         link_say_status(link);
     } else if (why->code == ERR_UNAVAILABLE) {
         link_diagnose(link, why);
     } else {
-        link_stream_report(link, why);
+        link_retry_report(link, why);
     }
     /* Revoked, replaced or expired: the front says which, in words, or gives a new certificate. */
     if (why->code == ERR_UNAUTHENTICATED && link_identity_renew_late(link))
         return;
-    wait_and_retry(link);
+    link_retry_wait(link);
 }
 
 /* What comes down. */
@@ -165,7 +127,7 @@ static void on_welcome(struct link_connection *connection, const uint8_t *frame,
     stream->welcome_frame = copy;
     stream->welcome_size = size;
     stream->epoch = welcome->epoch;
-    stream->last_error[0] = '\0';
+    link_retry_clear(link);
     if (welcome->heartbeat_interval_ms)
         stream->heartbeat_us =
             MIN(MAX(welcome->heartbeat_interval_ms, LINK_HEARTBEAT_MIN_US / 1000),
@@ -202,7 +164,9 @@ static void on_goodbye(struct link *link, const Sandstorm__V1__Goodbye *goodbye)
         &sandstorm__v1__goodbye_reason__descriptor, (int)goodbye->reason);
     log_info("the orchestrator says goodbye", LF_STR("reason", reason ? reason->name : "unknown"),
              LF_STR("detail", goodbye->detail), LF_UINT("retry_after_ms", goodbye->retry_after_ms));
-    link->stream.retry_after_us = MIN(goodbye->retry_after_ms, LINK_HEARTBEAT_MAX_US / 1000) * 1000;
+    link->stream.retry_after_us = MIN(goodbye->retry_after_ms, BACKOFF_ASKED_MAX_US / 1000) * 1000;
+    link->stream.drained =
+        goodbye->reason == SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_DRAINING;
 }
 
 static int on_frame(struct link_connection *connection, const uint8_t *frame, size_t size,
@@ -284,6 +248,11 @@ static void on_closed(void *owner, const struct err *status)
     struct err err = *status;
     if (err.code == ERR_NONE)
         (void)err_set(&err, ERR_UNAVAILABLE, "the orchestrator closed the stream");
+    if (connection->silent)
+        (void)err_set(&err, ERR_UNAVAILABLE,
+                      "the orchestrator has not welcomed this agent within %u s; check the way to "
+                      "it (DNS, firewalls), and there whether it is overloaded or stuck",
+                      LINK_WELCOME_US / 1000000);
     if (connection == stream->next) {
         next_over(link, &err);
     } else if (stream->next && stream->state == STREAM_ACTIVE && !link->stopping) {
@@ -341,11 +310,12 @@ void link_stream_pause(struct link *link, bool paused)
         rpc_call_resume(link->stream.current->call);
 }
 
-static int send_register(const struct link_connection *connection, struct err *err)
+static int send_register(const struct link_connection *connection, bool taking_over,
+                         struct err *err)
 {
     Sandstorm__V1__Register message = SANDSTORM__V1__REGISTER__INIT;
     Sandstorm__V1__SandboxInfo info = SANDSTORM__V1__SANDBOX_INFO__INIT;
-    link_fill_register(connection->link, &message, &info);
+    link_fill_register(connection->link, taking_over, &message, &info);
     Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
     frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_REGISTER;
     frame.register_ = &message;
@@ -358,7 +328,7 @@ static int send_register(const struct link_connection *connection, struct err *e
 
 /* A new channel each time: it takes the certificate that is on disk now, and libgrpc's own backoff
  * has no say. */
-static int dial(struct link *link, struct link_connection **ret, struct err *err)
+static int dial(struct link *link, bool taking_over, struct link_connection **ret, struct err *err)
 {
     struct rpc_creds creds;
     struct link_connection *connection = calloc(1, sizeof(*connection));
@@ -375,7 +345,7 @@ static int dial(struct link *link, struct link_connection **ret, struct err *err
         r = rpc_channel_call(connection->channel, CONNECT_METHOD, RPC_NO_DEADLINE, &handler,
                              connection, &connection->call, err);
     if (r == 0)
-        r = send_register(connection, err);
+        r = send_register(connection, taking_over, err);
     if (r < 0) {
         connection_free(connection);
         return -1;
@@ -388,11 +358,12 @@ static void connect_stream(void *userdata)
 {
     struct link *link = userdata;
     struct err err;
+    link_retry_begin(link);
     if (link_identity_expired(link) && link_identity_renew_late(link))
         return;
     set_state(link, STREAM_CONNECTING);
     loop_timer_start(link->stream.welcome, LINK_WELCOME_US);
-    if (dial(link, &link->stream.current, &err) < 0)
+    if (dial(link, false, &link->stream.current, &err) < 0)
         stream_over(link, &err);
 }
 
@@ -401,7 +372,7 @@ void link_stream_hand_over(struct link *link)
     struct err err;
     if (link->stream.state != STREAM_ACTIVE || link->stream.next)
         return;
-    if (dial(link, &link->stream.next, &err) < 0)
+    if (dial(link, true, &link->stream.next, &err) < 0)
         next_over(link, &err);
     else
         loop_timer_start(link->stream.takeover, LINK_WELCOME_US);
@@ -409,21 +380,26 @@ void link_stream_hand_over(struct link *link)
 
 static void on_no_welcome(void *userdata)
 {
-    struct link *link = userdata;
+    const struct link *link = userdata;
+    link->stream.current->silent = true;
     rpc_call_cancel(link->stream.current->call);
 }
 
 static void on_no_takeover(void *userdata)
 {
     const struct link *link = userdata;
-    if (link->stream.next)
-        rpc_call_cancel(link->stream.next->call);
+    if (!link->stream.next)
+        return;
+    link->stream.next->silent = true;
+    rpc_call_cancel(link->stream.next->call);
 }
 
 static void on_heartbeat(void *userdata)
 {
     struct link *link = userdata;
     link_send_heartbeat(link);
+    if (monotonic_us() - link->stream.heartbeat_told_us >= LINK_STATUS_US)
+        link_write_status(link);
     /* A tenth of jitter keeps a fleet that started together from beating together. */
     uint64_t interval = link->stream.heartbeat_us;
     loop_timer_start(link->stream.heartbeat,

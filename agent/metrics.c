@@ -1,30 +1,20 @@
 /* Owns the numbers in a heartbeat that the kernel knows. Handed a sampler by the link once per
  * heartbeat; reads a few files under proc(5) and statvfs(3), keeps the previous CPU counters and
  * hands back plain numbers. Every file is a step of its own in one table, so that one odd file
- * costs one field and not the heartbeat. Calls nobody; next: the link's heartbeat. */
-#include "agent/metrics.h"
+ * costs one field and not the heartbeat. More steps are in agent/metrics_net.c and
+ * agent/metrics_pressure.c; next: the link's heartbeat. */
+#include "agent/metrics-internal.h"
 
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-/* The longest line that is understood: ten 64-bit counters and a name. */
-#define METRICS_LINE_MAX 512
-
-static void close_file(FILE **file)
-{
-    if (*file)
-        (void)fclose(*file);
-}
-
-static FILE *proc_open(const struct metrics_sampler *sampler, const char *name, struct err *err)
+FILE *metrics_open(const struct metrics_sampler *sampler, const char *name, struct err *err)
 {
     char path[PATH_MAX];
     int size = snprintf(path, sizeof(path), "%s/%s", sampler->proc, name);
@@ -32,20 +22,21 @@ static FILE *proc_open(const struct metrics_sampler *sampler, const char *name, 
     errno = ENAMETOOLONG;
     if (size >= 0 && (size_t)size < sizeof(path))
         file = fopen(path, "re");
-    if (!file)
-        (void)err_errno(err, errno, "cannot open %s/%s (is proc mounted?)", sampler->proc, name);
+    if (!file) {
+        int failure = errno;
+        (void)err_errno(err, failure, "cannot open %s/%s (is proc mounted?)", sampler->proc, name);
+        errno = failure;
+    }
     return file;
 }
 
-static int malformed(const struct metrics_sampler *sampler, const char *name, struct err *err)
+int metrics_malformed(const struct metrics_sampler *sampler, const char *name, struct err *err)
 {
     return err_set(err, ERR_INVALID, "cannot understand %s/%s: report this kernel's format",
                    sampler->proc, name);
 }
 
-/* A decimal number at *at, which moves behind it. No sign, no space, no overflow: what sscanf(3)
- * would let pass. */
-static bool parse_u64(const char **at, uint64_t *ret)
+bool metrics_parse_u64(const char **at, uint64_t *ret)
 {
     const char *p = *at;
     uint64_t value = 0;
@@ -60,10 +51,25 @@ static bool parse_u64(const char **at, uint64_t *ret)
     return true;
 }
 
-static void skip_spaces(const char **at)
+void metrics_skip_spaces(const char **at)
 {
     while (**at == ' ')
         (*at)++;
+}
+
+bool metrics_parse_centi(const char **at, char end, uint64_t *ret_whole, uint64_t *ret_centi)
+{
+    const char *p = *at;
+    uint64_t whole, centi;
+    if (!metrics_parse_u64(&p, &whole) || *p++ != '.')
+        return false;
+    const char *decimals = p;
+    if (!metrics_parse_u64(&p, &centi) || p != decimals + 2 || *p != end)
+        return false;
+    *at = p;
+    *ret_whole = whole;
+    *ret_centi = centi;
+    return true;
 }
 
 /* The first eight columns are user, nice, system, idle, iowait, irq, softirq and steal; what comes
@@ -73,9 +79,9 @@ static bool parse_cpu_line(const char *line, uint64_t *ret_busy, uint64_t *ret_t
     const char *at = line + strlen("cpu");
     uint64_t total = 0, idle = 0;
     unsigned column = 0;
-    for (skip_spaces(&at); column < 8 && *at != '\n'; column++, skip_spaces(&at)) {
+    for (metrics_skip_spaces(&at); column < 8 && *at != '\n'; column++, metrics_skip_spaces(&at)) {
         uint64_t value;
-        if (!parse_u64(&at, &value) || (*at != ' ' && *at != '\n'))
+        if (!metrics_parse_u64(&at, &value) || (*at != ' ' && *at != '\n'))
             return false;
         if (__builtin_add_overflow(total, value, &total))
             return false;
@@ -110,14 +116,14 @@ static uint32_t basis_points(const struct metrics_sampler *sampler, uint64_t bus
 static int sample_cpu(struct metrics_sampler *sampler, struct metrics_sample *sample,
                       struct err *err)
 {
-    CLEANUP(close_file) FILE *file = proc_open(sampler, "stat", err);
+    CLEANUP_METRICS_FILE FILE *file = metrics_open(sampler, "stat", err);
     if (!file)
         return -1;
     char line[METRICS_LINE_MAX];
     uint64_t busy, total;
     if (!fgets(line, sizeof(line), file) || strncmp(line, "cpu ", 4) != 0 ||
         !parse_cpu_line(line, &busy, &total))
-        return malformed(sampler, "stat", err);
+        return metrics_malformed(sampler, "stat", err);
     while (fgets(line, sizeof(line), file) && strncmp(line, "cpu", 3) == 0)
         sample->cpus++;
     sample->cpu_basis_points = basis_points(sampler, busy, total);
@@ -133,8 +139,8 @@ static bool parse_memory_line(const char *line, const char *key, uint64_t *ret_b
         return false;
     const char *at = line + strlen(key);
     uint64_t kib, bytes;
-    skip_spaces(&at);
-    if (!parse_u64(&at, &kib) || strcmp(at, " kB\n") != 0 ||
+    metrics_skip_spaces(&at);
+    if (!metrics_parse_u64(&at, &kib) || strcmp(at, " kB\n") != 0 ||
         __builtin_mul_overflow(kib, 1024u, &bytes))
         return false;
     *ret_bytes = bytes;
@@ -144,7 +150,7 @@ static bool parse_memory_line(const char *line, const char *key, uint64_t *ret_b
 static int sample_memory(struct metrics_sampler *sampler, struct metrics_sample *sample,
                          struct err *err)
 {
-    CLEANUP(close_file) FILE *file = proc_open(sampler, "meminfo", err);
+    CLEANUP_METRICS_FILE FILE *file = metrics_open(sampler, "meminfo", err);
     if (!file)
         return -1;
     char line[METRICS_LINE_MAX];
@@ -153,26 +159,20 @@ static int sample_memory(struct metrics_sampler *sampler, struct metrics_sample 
         total |= parse_memory_line(line, "MemTotal:", &sample->memory_total_bytes);
         available |= parse_memory_line(line, "MemAvailable:", &sample->memory_available_bytes);
     }
-    return total && available ? 0 : malformed(sampler, "meminfo", err);
+    return total && available ? 0 : metrics_malformed(sampler, "meminfo", err);
 }
 
 /* "123.45 ": the kernel prints both files with exactly two decimals. */
 static int read_centi(const struct metrics_sampler *sampler, const char *name, uint64_t *ret_whole,
                       uint64_t *ret_centi, struct err *err)
 {
-    CLEANUP(close_file) FILE *file = proc_open(sampler, name, err);
+    CLEANUP_METRICS_FILE FILE *file = metrics_open(sampler, name, err);
     if (!file)
         return -1;
     char line[METRICS_LINE_MAX];
     const char *at = line;
-    uint64_t whole, centi;
-    if (!fgets(line, sizeof(line), file) || !parse_u64(&at, &whole) || *at++ != '.')
-        return malformed(sampler, name, err);
-    const char *decimals = at;
-    if (!parse_u64(&at, &centi) || at != decimals + 2 || *at != ' ')
-        return malformed(sampler, name, err);
-    *ret_whole = whole;
-    *ret_centi = centi;
+    if (!fgets(line, sizeof(line), file) || !metrics_parse_centi(&at, ' ', ret_whole, ret_centi))
+        return metrics_malformed(sampler, name, err);
     return 0;
 }
 
@@ -183,7 +183,7 @@ static int sample_load(struct metrics_sampler *sampler, struct metrics_sample *s
     if (read_centi(sampler, "loadavg", &whole, &centi, err) < 0)
         return -1;
     if (whole > (UINT32_MAX - 99) / 100)
-        return malformed(sampler, "loadavg", err);
+        return metrics_malformed(sampler, "loadavg", err);
     sample->load1_centi = (uint32_t)(whole * 100 + centi);
     return 0;
 }
@@ -230,27 +230,50 @@ static uint64_t multiply_saturating(uint64_t a, uint64_t b)
 }
 
 /* Free is what an ordinary user can still fill, as df(1) says it; the reserve of root is not. */
-static int sample_disk(struct metrics_sampler *sampler, struct metrics_sample *sample,
-                       struct err *err)
+static int measure(const char *path, uint64_t *ret_total, uint64_t *ret_free, struct err *err)
 {
     struct statvfs vfs;
-    if (statvfs(sampler->disk, &vfs) < 0)
-        return err_errno(err, errno, "cannot measure the filesystem of %s", sampler->disk);
-    sample->disk_total_bytes = multiply_saturating(vfs.f_blocks, vfs.f_frsize);
-    sample->disk_free_bytes = multiply_saturating(vfs.f_bavail, vfs.f_frsize);
+    if (statvfs(path, &vfs) < 0)
+        return err_errno(err, errno, "cannot measure the filesystem of %s", path);
+    *ret_total = multiply_saturating(vfs.f_blocks, vfs.f_frsize);
+    *ret_free = multiply_saturating(vfs.f_bavail, vfs.f_frsize);
     return 0;
 }
 
-void metrics_init(struct metrics_sampler *sampler, const char *proc, const char *disk)
+static int sample_disk(struct metrics_sampler *sampler, struct metrics_sample *sample,
+                       struct err *err)
+{
+    return measure(sampler->disk, &sample->disk_total_bytes, &sample->disk_free_bytes, err);
+}
+
+/* The numbers of one filesystem are not said twice. */
+static int sample_state_disk(struct metrics_sampler *sampler, struct metrics_sample *sample,
+                             struct err *err)
+{
+    struct stat disk, state;
+    if (!sampler->state)
+        return 0;
+    if (stat(sampler->disk, &disk) < 0 || stat(sampler->state, &state) < 0)
+        return err_errno(err, errno, "cannot tell which filesystem %s is on", sampler->state);
+    if (disk.st_dev == state.st_dev)
+        return 0;
+    return measure(sampler->state, &sample->state_disk_total_bytes, &sample->state_disk_free_bytes,
+                   err);
+}
+
+void metrics_init(struct metrics_sampler *sampler, const char *proc, const char *disk,
+                  const char *state)
 {
     assert(proc && disk);
-    *sampler = (struct metrics_sampler){ .proc = proc, .disk = disk };
+    *sampler = (struct metrics_sampler){ .proc = proc, .disk = disk, .state = state };
 }
 
 int metrics_sample(struct metrics_sampler *sampler, struct metrics_sample *ret, struct err *err)
 {
     static int (*const steps[])(struct metrics_sampler *, struct metrics_sample *, struct err *) = {
-        sample_cpu, sample_memory, sample_load, sample_uptime, sample_processes, sample_disk,
+        sample_cpu,        sample_memory,          sample_load,
+        sample_uptime,     sample_processes,       sample_disk,
+        sample_state_disk, metrics_sample_network, metrics_sample_pressure,
     };
     struct metrics_sample sample = { 0 };
     int result = 0;

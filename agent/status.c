@@ -24,21 +24,27 @@ enum field_kind { FIELD_TEXT, FIELD_NUMBER, FIELD_BOOL };
 #define TEXT(member)                                                                               \
     {                                                                                              \
 #member, FIELD_TEXT, offsetof(struct agent_status, member),                                \
-            sizeof(((struct agent_status *)0)->member)                                             \
+            sizeof(((struct agent_status *)0)->member), false                                      \
     }
 #define NUMBER(member)                                                                             \
     {                                                                                              \
-#member, FIELD_NUMBER, offsetof(struct agent_status, member), 0                            \
+#member, FIELD_NUMBER, offsetof(struct agent_status, member), 0, false                     \
+    }
+/* The file of a version before this one does not have it. */
+#define LATER_NUMBER(member)                                                                       \
+    {                                                                                              \
+#member, FIELD_NUMBER, offsetof(struct agent_status, member), 0, true                      \
     }
 #define BOOL(member)                                                                               \
     {                                                                                              \
-#member, FIELD_BOOL, offsetof(struct agent_status, member), 0                              \
+#member, FIELD_BOOL, offsetof(struct agent_status, member), 0, false                       \
     }
 
 static const struct field {
     const char *key;
     enum field_kind kind;
     size_t offset, size;
+    bool later;
 } fields[] = {
     NUMBER(written_unix_ms),
     NUMBER(pid),
@@ -53,6 +59,11 @@ static const struct field {
     BOOL(clock_known),
     NUMBER(clock_skew_ms),
     TEXT(agent_version),
+    LATER_NUMBER(next_attempt_unix_ms),
+    LATER_NUMBER(attempts_failed),
+    LATER_NUMBER(failing_since_unix_ms),
+    LATER_NUMBER(heartbeat_interval_ms),
+    LATER_NUMBER(heartbeat_sent_unix_ms),
 };
 
 static json_t *to_json(const struct agent_status *status)
@@ -83,6 +94,8 @@ static json_t *to_json(const struct agent_status *status)
 static bool take(struct agent_status *status, const struct field *field, const json_t *value)
 {
     char *at = (char *)status + field->offset;
+    if (!value && field->later)
+        return true;
     switch (field->kind) {
     case FIELD_TEXT:
         if (!json_is_string(value) || json_string_length(value) >= field->size)
@@ -233,6 +246,42 @@ static void print_waiting(const struct agent_status *status, int64_t now_ms, FIL
                       what, status->endpoint, span);
 }
 
+/* How often it has tried, and when it tries again. */
+static void print_attempts(const struct agent_status *status, int64_t now_ms, FILE *out)
+{
+    char when[STATUS_TIME_MAX], span[CLOCK_SPAN_TEXT_MAX];
+    int64_t left_ms = 0;
+    if (strcmp(status->state, "no-runner") == 0)
+        return;
+    if (status->attempts_failed > 0) {
+        time_text(status->failing_since_unix_ms, when);
+        (void)fprintf(out, "%" PRId64 " attempt%s failed since %s; the next one is ",
+                      status->attempts_failed, status->attempts_failed == 1 ? " has" : "s have",
+                      when);
+    } else if (status->next_attempt_unix_ms) {
+        (void)fprintf(out, "The next attempt is ");
+    } else {
+        return; /* nothing has failed, and the first attempt was spoken of */
+    }
+    if (status->next_attempt_unix_ms &&
+        !__builtin_sub_overflow(status->next_attempt_unix_ms, now_ms, &left_ms) && left_ms > 0) {
+        clock_span_text(left_ms / 1000 + (left_ms % 1000 != 0), span);
+        (void)fprintf(out, "in %s.\n", span);
+    } else {
+        (void)fprintf(out, "under way.\n");
+    }
+}
+
+static void print_heartbeat(const struct agent_status *status, int64_t now_ms, FILE *out)
+{
+    char span[CLOCK_SPAN_TEXT_MAX];
+    if (status->heartbeat_interval_ms <= 0)
+        return;
+    span_since(now_ms, status->heartbeat_sent_unix_ms, span);
+    (void)fprintf(out, "Heartbeat every %g s; the last one known of was sent %s ago.\n",
+                  (double)status->heartbeat_interval_ms / 1000, span);
+}
+
 static int exit_status(const struct agent_status *status, bool running)
 {
     return running && strcmp(status->state, "online") == 0 ? 0 : 1;
@@ -247,8 +296,10 @@ int status_print(const struct agent_status *status, bool running, int64_t now_ms
         span_since(now_ms, status->since_unix_ms, span);
         (void)fprintf(out, "%s is online at %s, for %s now.\n", name_of(status), status->endpoint,
                       span);
+        print_heartbeat(status, now_ms, out);
     } else {
         print_waiting(status, now_ms, out);
+        print_attempts(status, now_ms, out);
     }
     bool said = print_certificate(status, now_ms, out);
     if (running && print_clock(status, said ? "  " : "", out))

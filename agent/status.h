@@ -25,6 +25,12 @@ struct agent_status {
     bool clock_known;
     int64_t clock_skew_ms; /* ours minus the orchestrator's */
     char agent_version[32];
+    /* These are younger than the file, and 0 where it does not have them. */
+    int64_t next_attempt_unix_ms; /* 0: one is under way, or none is needed */
+    int64_t attempts_failed;      /* since it was last online */
+    int64_t failing_since_unix_ms;
+    int64_t heartbeat_interval_ms; /* 0 while it is not connected */
+    int64_t heartbeat_sent_unix_ms;
 };
 
 int status_write(const char *path, const struct agent_status *status, struct err *err) must_use;

@@ -32,10 +32,18 @@ uint64_t backoff_next_us(struct backoff *backoff, uint64_t random)
     return ceiling == UINT64_MAX ? random : random % (ceiling + 1);
 }
 
+uint64_t backoff_asked_us(uint64_t asked_us, uint64_t random)
+{
+    /* Spread, so that a fleet that was told one number does not come back as one. */
+    uint64_t delay = MIN(asked_us, BACKOFF_ASKED_MAX_US);
+    return delay + random % (delay / 10 + 1);
+}
+
 void backoff_connected(struct backoff *backoff, uint64_t now_us)
 {
     /* 0 means not connected, and a test clock may well start there. */
-    backoff->connected_at_us = MAX(now_us, 1u);
+    if (backoff->connected_at_us == 0)
+        backoff->connected_at_us = MAX(now_us, 1u);
 }
 
 void backoff_disconnected(struct backoff *backoff, uint64_t now_us)

@@ -113,3 +113,28 @@ bool labels_contain(const char *labels, const char *scope)
     }
     return true;
 }
+
+int labels_parse(const char *text, char **ret, struct err *err)
+{
+    static const char spaces[] = " \t";
+    CLEANUP_FREE char *labels = NULL;
+    const char *at = text + strspn(text, spaces);
+    while (*at) {
+        /* One more than the longest, so that a longer one is refused and not cut. */
+        char one[LABEL_KEY_MAX + LABEL_VALUE_MAX + 3];
+        size_t size = strcspn(at, ",");
+        const char *next = at + size;
+        while (size > 0 && strchr(spaces, at[size - 1]))
+            size--;
+        (void)snprintf(one, sizeof(one), "%.*s", (int)MIN(size, sizeof(one) - 1), at);
+        if (labels_add_text(&labels, one, err) < 0)
+            return -1;
+        if (!*next)
+            break;
+        at = next + 1 + strspn(next + 1, spaces);
+        if (!*at)
+            return err_set(err, ERR_INVALID, "there is no label after the last comma");
+    }
+    *ret = TAKE_PTR(labels);
+    return 0;
+}

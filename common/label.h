@@ -27,3 +27,6 @@ unsigned labels_count(const char *labels);
  * with *position = labels. */
 bool labels_next(const char **position, char key[LABEL_KEY_MAX + 1],
                  char value[LABEL_VALUE_MAX + 1]);
+/* A set from what a person has written, "env=ci, role=web": any order, spaces around the commas.
+ * NULL for the empty set, for free(). */
+int labels_parse(const char *text, char **ret, struct err *err) must_use;

@@ -2,6 +2,7 @@
  * and common/err.c. */
 #include "common/utf8.h"
 
+#include <assert.h>
 #include <string.h>
 
 static bool continues(uint8_t byte)
@@ -64,4 +65,36 @@ void utf8_clean(char *text)
         text += length;
         left -= length;
     }
+}
+
+/* C0, DEL, and the C1 set that terminals obey too: U+0080 to U+009F. */
+static bool is_control(const uint8_t *character, size_t length)
+{
+    if (length == 1)
+        return *character < 0x20 || *character == 0x7f;
+    return length == 2 && character[0] == 0xc2 && character[1] < 0xa0;
+}
+
+void utf8_one_line(const char *text, char *ret, size_t size)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    size_t left = strlen(text), used = 0;
+    assert(size > 0);
+    while (left > 0) {
+        size_t length = utf8_character(at, left);
+        bool malformed = length == 0;
+        length = malformed ? 1 : length;
+        bool replaced = malformed || is_control(at, length);
+        size_t needed = replaced ? 1 : length;
+        if (used + needed >= size)
+            break;
+        if (replaced)
+            ret[used] = malformed ? '?' : ' ';
+        else
+            (void)memcpy(ret + used, at, length);
+        used += needed;
+        at += length;
+        left -= length;
+    }
+    ret[used] = '\0';
 }

@@ -11,3 +11,6 @@ size_t utf8_character(const uint8_t *data, size_t size);
 bool utf8_valid(const uint8_t *data, size_t size);
 /* Makes a NUL-terminated text well-formed, a '?' for every byte that is not. */
 void utf8_clean(char *text);
+/* As much of a text as fits into `ret`, for one line of somebody else's: cut between characters,
+ * with a '?' for every byte that is not well-formed and a space for every control character. */
+void utf8_one_line(const char *text, char *ret, size_t size);

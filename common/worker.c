@@ -2,6 +2,8 @@
  * and gives each back through loop_post(). */
 #include "common/worker.h"
 
+#include "common/clock.h"
+
 #include <pthread.h>
 
 struct worker {
@@ -9,11 +11,13 @@ struct worker {
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, over;
     /* Under the lock. */
     struct worker_job *first, **last;
     unsigned waiting;
     bool stopping;
+    bool abandoned; /* nobody waits for the thread any more: it ends after its job */
+    bool ended;
 };
 
 static void job_returned(struct loop_post *post)
@@ -27,13 +31,16 @@ static struct worker_job *next_job(struct worker *worker)
     (void)pthread_mutex_lock(&worker->lock);
     while (!worker->first && !worker->stopping)
         (void)pthread_cond_wait(&worker->wake, &worker->lock);
-    struct worker_job *job = worker->first;
+    struct worker_job *job = worker->abandoned ? NULL : worker->first;
     if (job) {
         worker->first = job->next;
         worker->waiting--;
         if (!worker->first)
             worker->last = &worker->first;
     }
+    worker->ended = !job;
+    if (worker->ended)
+        (void)pthread_cond_signal(&worker->over);
     (void)pthread_mutex_unlock(&worker->lock);
     return job;
 }
@@ -59,6 +66,11 @@ int worker_new(struct loop *loop, const char *name, struct worker **ret, struct 
     worker->last = &worker->first;
     (void)pthread_mutex_init(&worker->lock, NULL);
     (void)pthread_cond_init(&worker->wake, NULL);
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&worker->over, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
     int r = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (r) {
         worker_free(worker);
@@ -87,6 +99,26 @@ int worker_submit(struct worker *worker, struct worker_job *job, struct err *err
     return full ? err_set(err, ERR_EXHAUSTED, "%d jobs are waiting already", WORKER_JOBS_MAX) : 0;
 }
 
+bool worker_free_within(struct worker *worker, uint64_t timeout_us)
+{
+    if (!worker)
+        return true;
+    uint64_t end_us = monotonic_us() + timeout_us;
+    const struct timespec end = { (time_t)(end_us / 1000000), (long)(end_us % 1000000 * 1000) };
+    int r = 0;
+    (void)pthread_mutex_lock(&worker->lock);
+    worker->stopping = true;
+    (void)pthread_cond_signal(&worker->wake);
+    while (worker->started && !worker->ended && r == 0)
+        r = pthread_cond_timedwait(&worker->over, &worker->lock, &end);
+    bool over = !worker->started || worker->ended;
+    worker->abandoned = !over;
+    (void)pthread_mutex_unlock(&worker->lock);
+    if (over)
+        worker_free(worker);
+    return over;
+}
+
 void worker_free(struct worker *worker)
 {
     if (!worker)
@@ -100,6 +132,7 @@ void worker_free(struct worker *worker)
         loop_drain_posts(worker->loop);
     }
     (void)pthread_cond_destroy(&worker->wake);
+    (void)pthread_cond_destroy(&worker->over);
     (void)pthread_mutex_destroy(&worker->lock);
     free(worker);
 }

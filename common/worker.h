@@ -20,3 +20,8 @@ int worker_new(struct loop *loop, const char *name, struct worker **ret, struct 
 int worker_submit(struct worker *worker, struct worker_job *job, struct err *err) must_use;
 /* Finishes the job under way, runs done() for every job it was given, and joins the thread. */
 void worker_free(struct worker *worker);
+/* The same, but gives the jobs only this long: name servers that do not answer hold a thread for
+ * minutes, and nothing can call it back. False when it still works then: nothing is freed, nothing
+ * comes back any more, and the caller must keep all that the jobs and the worker may touch until
+ * the process ends. */
+bool worker_free_within(struct worker *worker, uint64_t timeout_us) must_use;

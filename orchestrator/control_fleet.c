@@ -196,6 +196,7 @@ static void remove_done(struct store_job *job)
         control_watch_left(orchestrator, sandbox, sandbox->labels, sandbox->reported, true);
         liveness_remove(orchestrator, sandbox);
         registry_remove(orchestrator->registry, sandbox);
+        watch_wake(orchestrator->changes.watches); /* those who wait for it wait in vain */
     }
     control_job_end(&removal->control, &response.base);
 }

@@ -53,9 +53,11 @@ static int take_sandbox(struct enrol *enrol, struct err *err)
     struct sandbox *sandbox;
     if (registry_set(registry, &enrol->sandbox, &sandbox, err) < 0)
         return -1;
-    if (!before)
+    if (!before) {
         liveness_add(orchestrator, sandbox, FLEET_NEW);
-    else if (labels)
+        return 0;
+    }
+    if (labels)
         control_watch_left(orchestrator, sandbox, labels, sandbox->reported, false);
     liveness_changed(orchestrator, sandbox);
     if (!replaced)

@@ -108,7 +108,7 @@ Test(renewal, a_command_runs_across_renewals_and_nobody_notices)
     size_t size;
     CLEANUP_FREE char *notes = fixture_read_all(client.err, &size);
     cr_assert_eq(size, 0, "%s", notes);
-    cr_assert_eq(fixture_count_text(service_log(fixture()->orchestrator), "sandbox offline"), 0);
+    cr_assert_eq(fixture_count_text(service_log(fixture()->orchestrator), "sandbox disconnected"), 0);
     cr_assert_eq(fixture_count_text(service_log(fixture_box()->link), "stream lost"), 0);
 }
 
@@ -180,10 +180,10 @@ Test(renewal, a_stream_ends_with_its_certificate_and_comes_back_with_the_next)
     struct sandbox_processes *box = fixture_box();
     MUST(service_signal(box->link, SIGSTOP, err));
     int64_t end = joiner_certificate_end(box->identity);
-    MUST(service_wait_log(fixture()->orchestrator, "sandbox offline", PROC_DEADLINE_US, err));
+    MUST(service_wait_log(fixture()->orchestrator, "sandbox disconnected", PROC_DEADLINE_US, err));
     cr_assert_geq(wall_ms(), end * 1000, "it was cut before its end");
     CLEANUP_RESULT struct proc_result seen = CLI("describe", BOX);
-    fixture_assert_contains(seen.out, "offline");
+    fixture_assert_contains(seen.out, "suspect");
     MUST(service_signal(box->link, SIGCONT, err));
     /* Not because it was silent: because its time was over. */
     MUST(service_wait_log(box->link, "the certificate of this stream has expired", PROC_DEADLINE_US,

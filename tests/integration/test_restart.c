@@ -93,7 +93,7 @@ Test(restart, keeps_revocations)
     assert_state(fixture()->admin, "fired", "revoked");
 }
 
-Test(restart, shows_an_enrolled_sandbox_as_offline_until_it_is_back)
+Test(restart, shows_a_sandbox_that_was_online_as_suspect_until_it_is_back)
 {
     enroll_labelled("away", "team=red");
     struct sandbox_processes *box = fixture_add(BOX);
@@ -101,11 +101,11 @@ Test(restart, shows_an_enrolled_sandbox_as_offline_until_it_is_back)
     assert_state(fixture()->admin, "away", "offline");
     MUST(service_stop(box->link, err));
     kill_and_start();
-    assert_state(fixture()->admin, BOX, "offline");
+    assert_state(fixture()->admin, BOX, "suspect");
     assert_state(fixture()->admin, "away", "offline");
     CLEANUP_RESULT struct proc_result run = CLI("exec", "away", "--", "true");
     cr_assert_neq(run.status, 0);
-    fixture_assert_contains(run.err, "is offline, and has not been seen since");
+    fixture_assert_contains(run.err, "is offline, and has never been connected");
     MUST(sandbox_start_link(box, err));
     assert_state(fixture()->admin, BOX, "online");
     MUST_CLI("exec", BOX, "--", "true");

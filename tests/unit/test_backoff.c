@@ -130,3 +130,47 @@ Test(backoff, a_clock_that_starts_at_zero_or_runs_back_is_survived)
     backoff_disconnected(&backoff, 4000);
     cr_expect_eq(ceiling_of(&backoff), 16000000);
 }
+
+Test(backoff, a_connection_that_is_handed_over_keeps_its_age)
+{
+    struct backoff backoff = after_failures(5);
+    backoff_connected(&backoff, 1000);
+    backoff_connected(&backoff, 1000 + BACKOFF_STABLE_US - 1);
+    backoff_disconnected(&backoff, 1000 + BACKOFF_STABLE_US);
+    cr_expect_eq(ceiling_of(&backoff), BACKOFF_BASE_US);
+    /* And does not lend it to the next one. */
+    backoff = after_failures(5);
+    backoff_connected(&backoff, 1000);
+    backoff_disconnected(&backoff, 2000);
+    backoff_connected(&backoff, 1000 + BACKOFF_STABLE_US);
+    backoff_disconnected(&backoff, 1000 + BACKOFF_STABLE_US + 1);
+    cr_expect_eq(ceiling_of(&backoff), 16000000);
+}
+
+Test(backoff, what_was_asked_for_is_kept_to_and_spread_by_a_tenth)
+{
+    static const uint64_t asked[] = { 1, 9, 10, 1000000, 60000000 };
+    for (unsigned i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        uint64_t tenth = asked[i] / 10;
+        cr_expect_eq(backoff_asked_us(asked[i], 0), asked[i]);
+        cr_expect_eq(backoff_asked_us(asked[i], tenth), asked[i] + tenth);
+        cr_expect_eq(backoff_asked_us(asked[i], tenth + 1), asked[i]);
+        uint64_t random = 0x9e3779b97f4a7c15u;
+        for (unsigned k = 0; k < 1000; k++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            uint64_t delay = backoff_asked_us(asked[i], random);
+            cr_assert(delay >= asked[i] && delay <= asked[i] + tenth);
+        }
+    }
+}
+
+Test(backoff, no_peer_can_ask_for_more_than_the_cap)
+{
+    static const uint64_t asked[] = { BACKOFF_ASKED_MAX_US, BACKOFF_ASKED_MAX_US + 1, UINT64_MAX };
+    for (unsigned i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        const uint64_t tenth = BACKOFF_ASKED_MAX_US / 10;
+        cr_expect_eq(backoff_asked_us(asked[i], 0), BACKOFF_ASKED_MAX_US);
+        cr_expect_eq(backoff_asked_us(asked[i], tenth), BACKOFF_ASKED_MAX_US + tenth);
+        cr_expect_eq(backoff_asked_us(asked[i], tenth + 1), BACKOFF_ASKED_MAX_US);
+    }
+}

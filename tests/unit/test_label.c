@@ -89,3 +89,56 @@ Test(label, scope_needs_all_of_its_labels)
     cr_assert(!labels_contain("", "env=ci"));
     cr_assert(!labels_contain(NULL, "env=ci"));
 }
+
+Test(label, a_text_of_several_is_sorted_and_checked)
+{
+    struct err err = { 0 };
+    static const struct {
+        const char *text, *labels;
+    } rows[] = {
+        { "", NULL },
+        { "  ", NULL },
+        { "env=ci", "env=ci" },
+        { "role=web,env=ci", "env=ci,role=web" },
+        { "  role=web , env=ci\t", "env=ci,role=web" },
+        { "env=ci,env=ci", "env=ci" },
+    };
+    for (size_t i = 0; i < ELEMENTS(rows); i++) {
+        CLEANUP_FREE char *labels = NULL;
+        cr_assert_eq(labels_parse(rows[i].text, &labels, &err), 0, "%s", err.text);
+        if (rows[i].labels)
+            cr_expect_str_eq(labels, rows[i].labels);
+        else
+            cr_expect_null(labels);
+    }
+    static const char *const bad[] = { ",",          "env",         "env=",       "=ci",
+                                       "env=ci,",    "env=ci, ",    ",env=ci",    "env=ci,,a=b",
+                                       "env = ci",   "env=ci prod", "env=ci;a=b", "Env=ci",
+                                       "env=a,env=b" };
+    for (size_t i = 0; i < ELEMENTS(bad); i++) {
+        char *labels = (char *)"kept";
+        cr_expect_eq(labels_parse(bad[i], &labels, &err), -1, "\"%s\" passed", bad[i]);
+        cr_expect_str_eq(labels, "kept");
+    }
+}
+
+Test(label, neither_a_long_label_nor_too_many_are_cut_to_fit)
+{
+    char text[LABELS_TEXT_MAX + 64], *labels = NULL;
+    struct err err = { 0 };
+    (void)snprintf(text, sizeof(text), "%063d=%063d", 1, 2);
+    cr_assert_eq(labels_parse(text, &labels, &err), 0, "%s", err.text);
+    cr_expect_str_eq(labels, text);
+    free(labels);
+    labels = NULL;
+    (void)snprintf(text, sizeof(text), "%063d=%064d", 1, 2);
+    cr_expect_eq(labels_parse(text, &labels, &err), -1);
+    (void)snprintf(text, sizeof(text), "a=b,%01000d=1", 1);
+    cr_expect_eq(labels_parse(text, &labels, &err), -1);
+    size_t used = 0;
+    for (unsigned i = 0; i <= LABELS_MAX; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%sk%u=v", i ? "," : "", i);
+    cr_expect_eq(labels_parse(text, &labels, &err), -1);
+    cr_expect_eq(err.code, ERR_EXHAUSTED);
+    cr_expect_null(labels);
+}

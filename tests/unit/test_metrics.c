@@ -15,6 +15,20 @@
 #define GOOD_MEMINFO "MemTotal:        2048 kB\nMemFree: 1 kB\nMemAvailable:    1024 kB\n"
 #define GOOD_LOADAVG "1.25 0.50 0.10 1/100 4242\n"
 #define GOOD_UPTIME  "86400.99 1000.00\n"
+#define NET_HEADING                                                                                \
+    "Inter-|   Receive                            |  Transmit\n"                                   \
+    " face |bytes    packets errs drop fifo frame compressed multicast|bytes packets\n"
+#define NET_LO   "    lo: 7000 10 0 0 0 0 0 0 7000 10 0 0 0 0 0 0\n"
+#define NET_ETH0 "  eth0: 1500 10 0 0 0 0 0 3 900 8 0 0 0 0 0 0\n"
+#define NET_LOW  "  low0:500 10 0 0 0 0 0 3 100 8 0 0 0 0 0 0\n"
+#define GOOD_NET NET_HEADING NET_LO NET_ETH0 NET_LOW
+#define GOOD_CPU "some avg10=12.34 avg60=1.00 avg300=0.50 total=12345\n"
+#define GOOD_MEMORY                                                                                \
+    "some avg10=1.02 avg60=0.00 avg300=0.00 total=7\nfull avg10=0.51 avg60=0.00 avg300=0.00 "      \
+    "total=3\n"
+#define GOOD_IO                                                                                    \
+    "some avg10=100.00 avg60=0.00 avg300=0.00 total=7\nfull avg10=99.99 avg60=0.00 avg300=0.00 "   \
+    "total=3\n"
 
 /* A directory that looks like proc, removed at the end of the test. */
 struct fake {
@@ -53,7 +67,13 @@ static void fake_new(struct fake *fake)
     fake_write(fake, "meminfo", GOOD_MEMINFO);
     fake_write(fake, "loadavg", GOOD_LOADAVG);
     fake_write(fake, "uptime", GOOD_UPTIME);
-    metrics_init(&fake->sampler, fake->path, fake->path);
+    fake_mkdir(fake, "net");
+    fake_mkdir(fake, "pressure");
+    fake_write(fake, "net/dev", GOOD_NET);
+    fake_write(fake, "pressure/cpu", GOOD_CPU);
+    fake_write(fake, "pressure/memory", GOOD_MEMORY);
+    fake_write(fake, "pressure/io", GOOD_IO);
+    metrics_init(&fake->sampler, fake->path, fake->path, fake->path);
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *walk)
@@ -83,6 +103,15 @@ Test(metrics, every_file_ends_up_in_its_field)
     cr_expect_eq(sample.memory_available_bytes, 1024 * 1024);
     cr_expect_eq(sample.uptime_s, 86400);
     cr_expect_eq(sample.processes, 0);
+    cr_expect_eq(sample.network_received_bytes, 2000, "without lo, which low0 is not");
+    cr_expect_eq(sample.network_sent_bytes, 1000);
+    cr_expect(sample.pressure_known);
+    cr_expect_eq(sample.cpu_some, 1234);
+    cr_expect_eq(sample.memory_some, 102);
+    cr_expect_eq(sample.memory_full, 51);
+    cr_expect_eq(sample.io_some, 10000);
+    cr_expect_eq(sample.io_full, 9999);
+    cr_expect_eq(sample.state_disk_total_bytes, 0, "it is the same filesystem");
     struct statvfs vfs;
     cr_assert_eq(statvfs(fake.path, &vfs), 0);
     cr_expect_eq(sample.disk_total_bytes, (uint64_t)vfs.f_blocks * vfs.f_frsize);
@@ -180,6 +209,33 @@ Test(metrics, odd_files_are_an_error_and_cost_only_their_own_field)
         { "meminfo", "MemTotal: 2048 kB\nMemAvailable: kB\n" },
         { "meminfo", "MemTotal: 2048 kB\nMemAvailable: 18014398509481984 kB\n" },
         { "meminfo", "MemTotal: 2048 kB\nMemAvailable: 99999999999999999999 kB\n" },
+        { "net/dev", "" },
+        { "net/dev", "Inter-| Receive\n" },
+        { "net/dev", NET_ETH0 },
+        { "net/dev", NET_HEADING "eth0\n" },
+        { "net/dev", NET_HEADING "eth0:\n" },
+        { "net/dev", NET_HEADING ": 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n" },
+        { "net/dev", NET_HEADING "eth 0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n" },
+        { "net/dev", NET_HEADING "eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15\n" },
+        { "net/dev", NET_HEADING "eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16" },
+        { "net/dev", NET_HEADING "eth0: -1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n" },
+        { "net/dev",
+          NET_HEADING "eth0: 18446744073709551616 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n" },
+        { "net/dev", NET_HEADING NET_ETH0
+          "eth1: 18446744073709551615 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n" },
+        { "net/dev", NET_HEADING NET_ETH0 "\n" },
+        { "pressure/cpu", "" },
+        { "pressure/cpu", "some\n" },
+        { "pressure/cpu", "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n" },
+        { "pressure/cpu", "some avg60=0.00 avg10=0.00\n" },
+        { "pressure/cpu", "some avg10=0.0 avg60=0.00\n" },
+        { "pressure/cpu", "some avg10=0.001 avg60=0.00\n" },
+        { "pressure/cpu", "some avg10=-1.00 avg60=0.00\n" },
+        { "pressure/cpu", "some avg10=nan avg60=0.00\n" },
+        { "pressure/cpu", "some avg10=100.01 avg60=0.00\n" },
+        { "pressure/cpu", "some avg10=18446744073709551616.00 avg60=0.00\n" },
+        { "pressure/cpu", "some avg10=184467440737095517.00 avg60=0.00\n" },
+        { "pressure/cpu", "\n\n\n\n\n\n\n\nsome avg10=1.00 avg60=0.00\n" },
     };
     for (size_t i = 0; i < ELEMENTS(cases); i++) {
         const char *name = cases[i].name;
@@ -193,6 +249,11 @@ Test(metrics, odd_files_are_an_error_and_cost_only_their_own_field)
         cr_expect_eq(sample.uptime_s, strcmp(name, "uptime") ? 86400 : 0, "case %zu", i);
         cr_expect_eq(sample.memory_available_bytes, strcmp(name, "meminfo") ? 1024 * 1024 : 0,
                      "case %zu", i);
+        cr_expect_eq(sample.network_received_bytes, strcmp(name, "net/dev") ? 2000 : 0, "case %zu",
+                     i);
+        cr_expect_eq(sample.network_sent_bytes, strcmp(name, "net/dev") ? 1000 : 0, "case %zu", i);
+        cr_expect_eq(sample.cpu_some, strcmp(name, "pressure/cpu") ? 1234 : 0, "case %zu", i);
+        cr_expect_eq(sample.memory_full, 51, "case %zu", i);
         cr_expect_gt(sample.disk_total_bytes, 0);
     }
 }
@@ -225,6 +286,98 @@ Test(metrics, a_long_line_after_the_cpus_does_no_harm)
     struct metrics_sample sample;
     cr_expect_eq(sample_with("stat", text, &sample, NULL), 0);
     cr_expect_eq(sample.cpus, 1);
+}
+
+Test(metrics, a_kernel_without_pressure_is_no_error)
+{
+    FAKE(fake);
+    struct metrics_sample sample;
+    struct err err = { 0 };
+    fake_remove(&fake, "pressure/memory");
+    cr_expect_eq(metrics_sample(&fake.sampler, &sample, &err), 0, "%s", err.text);
+    cr_expect(sample.pressure_known);
+    cr_expect_eq(sample.cpu_some, 1234);
+    cr_expect_eq(sample.memory_some, 0);
+    fake_remove(&fake, "pressure/cpu");
+    fake_remove(&fake, "pressure/io");
+    fake_remove(&fake, "pressure");
+    cr_expect_eq(metrics_sample(&fake.sampler, &sample, &err), 0, "%s", err.text);
+    cr_expect_not(sample.pressure_known);
+    cr_expect_eq(sample.io_some, 0);
+}
+
+Test(metrics, pressure_that_is_half_there_costs_its_own_file)
+{
+    struct metrics_sample sample;
+    struct err err = { 0 };
+    cr_expect_eq(sample_with("pressure/memory", GOOD_CPU, &sample, &err), -1, "without full");
+    cr_expect_not_null(strstr(err.text, "pressure/memory"), "%s", err.text);
+    cr_expect(sample.pressure_known);
+    cr_expect_eq(sample.memory_some, 0);
+    cr_expect_eq(sample.cpu_some, 1234);
+    cr_expect_eq(sample.io_full, 9999);
+    /* Newer kernels say "full" about the CPU too, and may say more some day. */
+    cr_expect_eq(sample_with("pressure/cpu", "irq avg10=3.00 avg60=0.00\n" GOOD_IO, &sample, &err),
+                 0, "%s", err.text);
+    cr_expect_eq(sample.cpu_some, 10000);
+}
+
+Test(metrics, network_counters_reach_the_end_of_64_bits_and_lo_never_counts)
+{
+    struct metrics_sample sample;
+    cr_expect_eq(sample_with("net/dev",
+                             NET_HEADING
+                             "lo: 18446744073709551615 2 3 4 5 6 7 8 9 10 11 12 13 14 "
+                             "15 16\neth0: 18446744073709551614 2 3 4 5 6 7 8 9 10 11 "
+                             "12 13 14 15 16 17\n  w: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n",
+                             &sample, NULL),
+                 0);
+    cr_expect_eq(sample.network_received_bytes, UINT64_MAX);
+    cr_expect_eq(sample.network_sent_bytes, 10);
+    cr_expect_eq(sample_with("net/dev", NET_HEADING, &sample, NULL), 0, "a namespace of its own");
+    cr_expect_eq(sample.network_received_bytes, 0);
+}
+
+/* One interface more than is understood, and a line that does not end. */
+Test(metrics, endless_network_files_are_given_up)
+{
+    static char text[4097 * 48 + 1024];
+    struct metrics_sample sample;
+    struct err err = { 0 };
+    size_t used = (size_t)snprintf(text, sizeof(text), NET_HEADING);
+    for (unsigned i = 0; i < 4096; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                 "v%u: 1 0 0 0 0 0 0 0 2 0 0 0 0 0 0 0\n", i);
+    cr_expect_eq(sample_with("net/dev", text, &sample, &err), 0, "%s", err.text);
+    cr_expect_eq(sample.network_sent_bytes, 8192);
+    (void)snprintf(text + used, sizeof(text) - used, "%s", NET_ETH0);
+    cr_expect_eq(sample_with("net/dev", text, &sample, &err), -1);
+    cr_expect_eq(sample.network_sent_bytes, 0);
+    (void)memset(text, '7', 100000);
+    (void)memcpy(text, NET_HEADING "eth0: ", sizeof(NET_HEADING "eth0: ") - 1);
+    text[100000] = '\0';
+    cr_expect_eq(sample_with("net/dev", text, &sample, &err), -1);
+    cr_expect_eq(err.code, ERR_INVALID);
+    cr_expect_eq(sample.load1_centi, 125);
+}
+
+Test(metrics, another_filesystem_for_the_state_is_measured_too)
+{
+    FAKE(fake);
+    struct metrics_sample sample;
+    struct err err = { 0 };
+    struct statvfs vfs;
+    /* On every Linux, and never the one that /tmp is on. */
+    cr_assert_eq(statvfs("/dev", &vfs), 0);
+    fake.sampler.state = "/dev";
+    cr_assert_eq(metrics_sample(&fake.sampler, &sample, &err), 0, "%s", err.text);
+    cr_expect_eq(sample.state_disk_total_bytes, (uint64_t)vfs.f_blocks * vfs.f_frsize);
+    cr_expect_gt(sample.state_disk_total_bytes, 0);
+    fake.sampler.state = "/nonexistent/state";
+    cr_assert_eq(metrics_sample(&fake.sampler, &sample, &err), -1);
+    cr_expect_not_null(strstr(err.text, "/nonexistent/state"), "%s", err.text);
+    cr_expect_eq(sample.state_disk_total_bytes, 0);
+    cr_expect_eq(sample.network_sent_bytes, 1000);
 }
 
 Test(metrics, processes_are_the_directories_with_a_number_for_a_name)
@@ -272,7 +425,7 @@ Test(metrics, a_failed_cpu_sample_keeps_the_previous_counters)
 Test(metrics, without_proc_the_disk_is_still_measured)
 {
     struct metrics_sampler sampler;
-    metrics_init(&sampler, "/nonexistent/proc", "/");
+    metrics_init(&sampler, "/nonexistent/proc", "/", NULL);
     struct metrics_sample sample;
     struct err err = { 0 };
     cr_expect_eq(metrics_sample(&sampler, &sample, &err), -1);
@@ -283,7 +436,7 @@ Test(metrics, without_proc_the_disk_is_still_measured)
 Test(metrics, the_real_kernel_is_understood)
 {
     struct metrics_sampler sampler;
-    metrics_init(&sampler, "/proc", "/");
+    metrics_init(&sampler, "/proc", "/", "/proc");
     struct metrics_sample sample;
     struct err err = { 0 };
     cr_assert_eq(metrics_sample(&sampler, &sample, &err), 0, "%s", err.text);

@@ -53,3 +53,29 @@ Test(utf8, cleaning_replaces_each_bad_byte_and_nothing_else)
     utf8_clean(text);
     cr_expect_str_eq(text, "\xc3\xa4 ?? ??? z??");
 }
+
+Test(utf8, one_line_has_no_control_characters_and_no_cut_character)
+{
+    char line[16];
+    utf8_one_line("a\tb\nc\x7f"
+                  "d\x1b[0m",
+                  line, sizeof(line));
+    cr_expect_str_eq(line, "a b c d [0m");
+    utf8_one_line("\xc2\x9b"
+                  "31m \xc2\xa0 \xff",
+                  line, sizeof(line));
+    cr_expect_str_eq(line, " 31m \xc2\xa0 ?");
+    utf8_one_line("", line, 1);
+    cr_expect_str_eq(line, "");
+    utf8_one_line("abc", line, 1);
+    cr_expect_str_eq(line, "");
+    /* At every size what comes is well-formed, a prefix, and as long as it can be. */
+    static const char text[] = "z\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z";
+    static const size_t lengths[] = { 0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11 };
+    for (size_t room = 0; room < ELEMENTS(lengths); room++) {
+        utf8_one_line(text, line, room + 1);
+        cr_expect_eq(strlen(line), lengths[room], "in %zu", room);
+        cr_expect_eq(memcmp(line, text, strlen(line)), 0);
+        cr_expect(utf8_valid((const uint8_t *)line, strlen(line)));
+    }
+}

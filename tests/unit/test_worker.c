@@ -104,3 +104,41 @@ Test(worker, a_full_queue_refuses_and_freeing_finishes_every_job)
     cr_expect_eq(returned, WORKER_JOBS_MAX + 1u);
     cr_expect_not(jobs[WORKER_JOBS_MAX + 1].worked, "the job that was refused");
 }
+
+Test(worker, a_job_that_hangs_is_left_behind_and_nothing_of_it_is_touched)
+{
+    struct err err = { 0 };
+    CLEANUP_LOOP struct loop *loop = NULL;
+    struct worker *worker;
+    setup_jobs();
+    OK(loop_new(&loop, &err));
+    OK(worker_new(loop, "test", &worker, &err));
+    jobs[0].job.work = work_behind_the_gate;
+    OK(worker_submit(worker, &jobs[0].job, &err));
+    OK(worker_submit(worker, &jobs[1].job, &err));
+    cr_assert_eq(sem_wait(&entered), 0);
+    uint64_t before = monotonic_us();
+    cr_assert_not(worker_free_within(worker, 50000));
+    uint64_t waited = monotonic_us() - before;
+    cr_expect(waited >= 50000 && waited < 10000000, "%lu us", (unsigned long)waited);
+    /* It comes back after all: the job is handed over, the one behind it is not begun. */
+    cr_assert_eq(sem_post(&gate), 0);
+    worker_free(worker);
+    cr_expect(jobs[0].done);
+    cr_expect_not(jobs[1].worked);
+}
+
+Test(worker, jobs_that_end_in_time_are_finished)
+{
+    struct err err = { 0 };
+    CLEANUP_LOOP struct loop *loop = NULL;
+    struct worker *worker;
+    setup_jobs();
+    OK(loop_new(&loop, &err));
+    OK(worker_new(loop, "test", &worker, &err));
+    for (unsigned i = 0; i < 100; i++)
+        OK(worker_submit(worker, &jobs[i].job, &err));
+    cr_expect(worker_free_within(worker, 30000000));
+    cr_expect_eq(returned, 100u);
+    cr_expect(worker_free_within(NULL, 0));
+}
