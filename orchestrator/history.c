@@ -154,10 +154,9 @@ static int64_t plausible_ms(const struct history_command *command, int64_t unix_
 static void start(struct history *history, struct history_command *command,
                   const Sandstorm__V1__Started *started)
 {
-    if (command->pid || command->end)
+    if (command->started_ms || command->end)
         return; /* repeated after each attach */
-    if (!command->started_ms)
-        command->started_ms = plausible_ms(command, started->started_unix_us);
+    command->started_ms = plausible_ms(command, started->started_unix_us);
     command->pid = started->pid;
     say_started(history, command);
     history_write_start(history, command);

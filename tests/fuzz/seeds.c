@@ -279,6 +279,33 @@ static void put_logs(void)
     put_agent_frame(&frame);
 }
 
+/* It has ended, and its end record has not come. */
+static void put_settled(void)
+{
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    Sandstorm__V1__Exited exited = SANDSTORM__V1__EXITED__INIT;
+    Sandstorm__V1__Outcome outcome = SANDSTORM__V1__OUTCOME__INIT;
+    outcome.result_case = SANDSTORM__V1__OUTCOME__RESULT_EXITED;
+    outcome.exited = &exited;
+    Sandstorm__V1__Settled settled = SANDSTORM__V1__SETTLED__INIT;
+    settled.outcome = &outcome;
+    settled.end_offset = 3;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED;
+    event.settled = &settled;
+    put_event(&event);
+}
+
+static void put_unknown(void)
+{
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    Sandstorm__V1__Refusal refusal = SANDSTORM__V1__REFUSAL__INIT;
+    refusal.reason = SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_UNKNOWN_COMMAND;
+    refusal.order = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTACH;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_REFUSAL;
+    event.refusal = &refusal;
+    put_event(&event);
+}
+
 static int make_session(void)
 {
     put_register();
@@ -291,6 +318,13 @@ static int make_session(void)
     put_register();
     put_events();
     r |= save("session", "cut");
+    put_register();
+    put_open(1000);
+    put_settled();
+    put_byte(3 * 4 + 2); /* the client is cut and comes back */
+    put_open(1000);
+    put_unknown();
+    r |= save("session", "again");
     put_register();
     put_logs();
     return r | save("session", "logs");
