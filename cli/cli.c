@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS_MAX   4u  /* of any verb */
+#define WORDS_MAX   20u /* of any verb */
 #define VERBS_MAX   32u /* of any group */
 #define SUMMARY_MAX 96u
 #define OPTIONAL    "[OPTION...]"

@@ -44,8 +44,9 @@ struct cli_verb {
 };
 
 extern const struct cli_verb cli_root;
-extern const struct cli_verb cli_audit, cli_client, cli_context, cli_describe, cli_exec, cli_login,
-    cli_ls, cli_sandbox, cli_token, cli_version, cli_whoami;
+extern const struct cli_verb cli_audit, cli_client, cli_context, cli_describe, cli_drain, cli_exec,
+    cli_label, cli_login, cli_logs, cli_ls, cli_ps, cli_rm, cli_sandbox, cli_token, cli_top,
+    cli_undrain, cli_version, cli_wait_ready, cli_watch, cli_whoami, cli_why;
 
 /* Finds the verb in the tree and runs it; the exit status. */
 int cli_run(const struct cli_verb *verb, int argc, char **argv);
@@ -59,6 +60,9 @@ const struct cli_verb *cli_find_page(const struct cli_verb *verb, const char *ti
  * time. */
 int cli_connect(const struct cli_common *common, struct sandstorm_client **ret,
                 struct sandstorm_error *error);
+/* Until the sandbox can run commands; 0 is the orchestrator's own timeout. */
+int cli_await_ready(struct sandstorm_client *client, const char *id, uint64_t timeout_us,
+                    struct sandstorm_error *error);
 /* A label set as options of a command line: " --scope env=ci --scope role=web". To be freed; NULL
  * when there is no memory. */
 char *cli_label_options(const char *option, const char *labels);

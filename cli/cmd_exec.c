@@ -13,6 +13,7 @@
 /* How long a command outlives a client that vanished. */
 #define GONE_AFTER_MS  5000u
 #define TIMEOUT_MAX_US (365ull * 86400 * 1000000)
+#define WAIT_MAX_US    (3600ull * 1000000)
 
 struct arguments {
     struct cli_common common;
@@ -20,7 +21,7 @@ struct arguments {
     const char *cwd;
     const char *id;
     const char *shell;
-    uint64_t timeout_us;
+    uint64_t timeout_us, wait_us;
     bool interactive, no_stdin, quiet;
 };
 
@@ -34,6 +35,9 @@ static const struct option options[] = {
       offsetof(struct arguments, shell), 0, 0 },
     { "timeout", 't', OPTION_DURATION, "TIME", "Kill the command after this long: 500ms, 30s, 15m",
       offsetof(struct arguments, timeout_us), 1000, TIMEOUT_MAX_US },
+    { "wait", 'w', OPTION_DURATION, "TIME",
+      "First wait, up to this long, until the sandbox can run commands",
+      offsetof(struct arguments, wait_us), 1000, WAIT_MAX_US },
     { "interactive", 'I', OPTION_FLAG, NULL, "Pass input on even from a terminal",
       offsetof(struct arguments, interactive), 0, 0 },
     { "no-stdin", 'n', OPTION_FLAG, NULL, "Pass no input on", offsetof(struct arguments, no_stdin),
@@ -53,6 +57,8 @@ static const char *const examples[] = {
     "Let the sandbox's shell run a line",
     "tar c . | sandstorm exec web-1 -C /srv -- tar x",
     "Feed it from a pipe",
+    "sandstorm exec --wait 5m web-1 -- true",
+    "Right after the VM was made: wait until it has joined",
     NULL,
 };
 
@@ -93,6 +99,11 @@ static void on_signal(void *userdata, int number)
 {
     struct run *run = userdata;
     bool leave = number == SIGINT || number == SIGTERM || number == SIGHUP;
+    /* Still waiting for the sandbox: nothing was started. */
+    if (!run->exec && leave)
+        _exit(128 + number);
+    if (!run->exec)
+        return;
     if (leave && ++run->asked_to_leave > 1) {
         cli_complain("left without the result; the command will be stopped in 5 s");
         _exit(128 + number);
@@ -181,12 +192,14 @@ static int follow(struct run *run, const struct sandstorm_exec_options *exec_opt
     struct sandstorm_error error = { 0 };
     struct sandstorm_outcome outcome;
     struct err err;
-    if (sandstorm_exec_start(run->client, exec_options, &run->exec, &error) < 0) {
+    uint64_t wait_us = run->arguments->wait_us;
+    if (watch_signals(run, &err) < 0)
+        cli_complain(err.text);
+    if ((wait_us && cli_await_ready(run->client, exec_options->sandbox, wait_us, &error) < 0) ||
+        sandstorm_exec_start(run->client, exec_options, &run->exec, &error) < 0) {
         cli_complain(error.text);
         return EXIT_BEFORE_START;
     }
-    if (watch_signals(run, &err) < 0)
-        cli_complain(err.text);
     if (sandstorm_exec_wait(run->exec, &outcome, &error) < 0) {
         cli_complain(error.text);
         return *sandstorm_exec_id(run->exec) ? EXIT_UNKNOWN : EXIT_BEFORE_START;

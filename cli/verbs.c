@@ -5,8 +5,10 @@
 static const struct option options[] = { { 0 } };
 
 static const struct cli_verb *const verbs[] = {
-    &cli_audit, &cli_client,  &cli_context, &cli_describe, &cli_exec,   &cli_login,
-    &cli_ls,    &cli_sandbox, &cli_token,   &cli_version,  &cli_whoami, NULL,
+    &cli_audit,   &cli_client, &cli_context, &cli_describe, &cli_drain,   &cli_exec,
+    &cli_label,   &cli_login,  &cli_logs,    &cli_ls,       &cli_ps,      &cli_rm,
+    &cli_sandbox, &cli_token,  &cli_top,     &cli_undrain,  &cli_version, &cli_wait_ready,
+    &cli_watch,   &cli_whoami, &cli_why,     NULL,
 };
 
 static const char *const environment[] = {
@@ -30,6 +32,8 @@ static const char *const examples[] = {
     "See what is there",
     "sandstorm exec web-1 -- uname -a",
     "Run a command in the sandbox web-1",
+    "sandstorm why web-1",
+    "Why it cannot, and what to do",
     "sandstorm exec --help",
     "All about one verb",
     NULL,

@@ -9,22 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PAGE_TOKEN_MAX 256u /* bytes, with the NUL */
-
 static int no_answer(const char *what, struct err *err)
 {
     return err_set(err, ERR_PROTOCOL, "the orchestrator sent an answer without a %s", what);
-}
-
-/* A list goes on where the page before says; one that would not be whole is not passed on. */
-static int next_page(const char *next, char token[PAGE_TOKEN_MAX], struct err *err)
-{
-    if (strlen(next) >= PAGE_TOKEN_MAX)
-        return err_set(err, ERR_PROTOCOL, "the orchestrator sent a page token that is too long");
-    if (*next && strcmp(next, token) == 0)
-        return err_set(err, ERR_PROTOCOL, "the orchestrator sent the same page twice");
-    (void)snprintf(token, PAGE_TOKEN_MAX, "%s", next);
-    return 0;
 }
 
 /* Tokens. */
@@ -90,7 +77,7 @@ int sandstorm_token_create(struct sandstorm_client *client,
     return create_token(client, options, one, userdata, &err) < 0 ? client_error(&err, error) : 0;
 }
 
-static int list_tokens(struct sandstorm_client *client, char token[PAGE_TOKEN_MAX],
+static int list_tokens(struct sandstorm_client *client, char token[CLIENT_PAGE_TOKEN_MAX],
                        sandstorm_token_fn each, void *userdata, struct err *err)
 {
     CLEANUP_WIRE ProtobufCMessage *message = NULL;
@@ -104,14 +91,14 @@ static int list_tokens(struct sandstorm_client *client, char token[PAGE_TOKEN_MA
     for (size_t i = 0; i < page->n_tokens; i++)
         if (deliver_token(page->tokens[i], NULL, NULL, each, userdata, err) < 0)
             return -1;
-    return next_page(page->next_page_token, token, err);
+    return client_next_page(page->next_page_token, token, err);
 }
 
 int sandstorm_token_list(struct sandstorm_client *client, sandstorm_token_fn each, void *userdata,
                          struct sandstorm_error *error)
 {
     struct err err = { 0 };
-    char token[PAGE_TOKEN_MAX] = "";
+    char token[CLIENT_PAGE_TOKEN_MAX] = "";
     do
         if (list_tokens(client, token, each, userdata, &err) < 0)
             return client_error(&err, error);
@@ -222,7 +209,7 @@ int sandstorm_user_create(struct sandstorm_client *client,
     return create_user(client, options, one, userdata, &err) < 0 ? client_error(&err, error) : 0;
 }
 
-static int list_users(struct sandstorm_client *client, char token[PAGE_TOKEN_MAX],
+static int list_users(struct sandstorm_client *client, char token[CLIENT_PAGE_TOKEN_MAX],
                       sandstorm_user_fn each, void *userdata, struct err *err)
 {
     CLEANUP_WIRE ProtobufCMessage *message = NULL;
@@ -236,14 +223,14 @@ static int list_users(struct sandstorm_client *client, char token[PAGE_TOKEN_MAX
     for (size_t i = 0; i < page->n_clients; i++)
         if (deliver_user(page->clients[i], NULL, NULL, each, userdata, err) < 0)
             return -1;
-    return next_page(page->next_page_token, token, err);
+    return client_next_page(page->next_page_token, token, err);
 }
 
 int sandstorm_user_list(struct sandstorm_client *client, sandstorm_user_fn each, void *userdata,
                         struct sandstorm_error *error)
 {
     struct err err = { 0 };
-    char token[PAGE_TOKEN_MAX] = "";
+    char token[CLIENT_PAGE_TOKEN_MAX] = "";
     do
         if (list_users(client, token, each, userdata, &err) < 0)
             return client_error(&err, error);

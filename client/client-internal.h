@@ -6,9 +6,10 @@
 #include "common/rpc_channel.h"
 #include "sandstorm/v1/control.pb-c.h"
 
-#define CLIENT_DEADLINE_US 20000000u /* of a unary call */
-#define CLIENT_DIAGNOSE_MS 5000
-#define CLIENT_RENEW_US    5000000u
+#define CLIENT_DEADLINE_US    20000000u /* of a unary call */
+#define CLIENT_DIAGNOSE_MS    5000
+#define CLIENT_RENEW_US       5000000u
+#define CLIENT_PAGE_TOKEN_MAX 256u /* bytes, with the NUL */
 
 struct sandstorm_client {
     struct loop *loop;
@@ -16,6 +17,8 @@ struct sandstorm_client {
     struct rpc_channel *channel;
     struct rpc_creds creds;
     char *endpoint;
+    struct answers *waiting; /* for the call that client_stream() is in, or NULL */
+    bool left;
 };
 
 struct loop *client_loop(struct sandstorm_client *client);
@@ -43,6 +46,17 @@ int client_unary(struct sandstorm_client *client, const char *path, const Protob
                  const ProtobufCMessageDescriptor *type, ProtobufCMessage **ret,
                  struct err *err) must_use;
 
+/* From a source on the loop: ends the client_stream() that is under way, as if it had had enough;
+ * calls after it end at once too. */
+void client_leave(struct sandstorm_client *client);
+bool client_left(const struct sandstorm_client *client);
+/* A list goes on where the page before says; one that would not be whole is not passed on. */
+int client_next_page(const char *next, char token[CLIENT_PAGE_TOKEN_MAX], struct err *err) must_use;
+
+/* sandbox.c: calls the function, which may be NULL, with the message in the library's own words. */
+int client_deliver(const Sandstorm__V1__Sandbox *message, sandstorm_sandbox_fn each, void *userdata,
+                   struct err *err) must_use;
+
 /* labels.c: between a set as text and the messages of the wire. */
 struct client_labels {
     Sandstorm__V1__Label *items;
@@ -54,6 +68,10 @@ void client_labels_done(struct client_labels *labels);
 #define CLEANUP_LABELS CLEANUP(client_labels_done)
 /* Never NULL on success. */
 int client_labels_text(Sandstorm__V1__Label *const *labels, size_t count, char **ret,
+                       struct err *err) must_use;
+
+/* The same for what nobody has checked: as it is. */
+int client_labels_join(Sandstorm__V1__Label *const *labels, size_t count, char **ret,
                        struct err *err) must_use;
 
 /* renew.c: a new certificate for the one that the client was made with; PEM texts, to be freed.

@@ -1,12 +1,13 @@
 /* The client's root object and its calls with one request and one or many answers. Turns its own
  * loop while it waits, so that callers need none. next: client/exec.c for commands,
- * client/sandbox.c, client/admin.c and client/audit.c for the rest, common/rpc_channel.c for the
+ * client/sandbox.c and its neighbours for the rest, common/rpc_channel.c for the
  * wire. */
 #include "client/client-internal.h"
 
 #include "common/rpc_diagnose.h"
 #include "common/wire.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The public codes are the internal ones; a table would only repeat them. */
@@ -137,8 +138,12 @@ int client_stream(struct sandstorm_client *client, const struct client_method *m
         rpc_call_cancel(answers.call);
     rpc_call_finish(answers.call, NULL);
     struct err turning = { 0 };
+    client->waiting = &answers;
+    if (client->left)
+        client_leave(client);
     while (!answers.done && loop_turn(client->loop, UINT64_MAX, &turning) == 0)
         ;
+    client->waiting = NULL;
     rpc_call_release(answers.call);
     if (answers.err.code == ERR_NONE)
         answers.err = turning;
@@ -146,6 +151,20 @@ int client_stream(struct sandstorm_client *client, const struct client_method *m
         return 0;
     *err = answers.err;
     return -1;
+}
+
+void client_leave(struct sandstorm_client *client)
+{
+    client->left = true;
+    if (!client->waiting)
+        return;
+    client->waiting->enough = true;
+    rpc_call_cancel(client->waiting->call);
+}
+
+bool client_left(const struct sandstorm_client *client)
+{
+    return client->left;
 }
 
 static int keep_first(void *owner, ProtobufCMessage **message, struct err *err)
@@ -177,4 +196,14 @@ int client_unary(struct sandstorm_client *client, const char *path, const Protob
         return 0;
     client_explain(client, err);
     return -1;
+}
+
+int client_next_page(const char *next, char token[CLIENT_PAGE_TOKEN_MAX], struct err *err)
+{
+    if (strlen(next) >= CLIENT_PAGE_TOKEN_MAX)
+        return err_set(err, ERR_PROTOCOL, "the orchestrator sent a page token that is too long");
+    if (*next && strcmp(next, token) == 0)
+        return err_set(err, ERR_PROTOCOL, "the orchestrator sent the same page twice");
+    (void)snprintf(token, CLIENT_PAGE_TOKEN_MAX, "%s", next);
+    return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "common/label.h"
 
+#include <stdio.h>
 #include <string.h>
 
 int client_labels_pack(const char *labels, struct client_labels *ret, struct err *err)
@@ -52,6 +53,22 @@ int client_labels_text(Sandstorm__V1__Label *const *labels, size_t count, char *
             return err_wrap(err, "the orchestrator sent a set of labels that is none");
     if (!text)
         text = strdup("");
+    if (!text)
+        return err_nomem(err);
+    *ret = TAKE_PTR(text);
+    return 0;
+}
+
+int client_labels_join(Sandstorm__V1__Label *const *labels, size_t count, char **ret,
+                       struct err *err)
+{
+    CLEANUP_FREE char *text = strdup("");
+    for (size_t i = 0; text && i < count; i++) {
+        CLEANUP_FREE char *before = text;
+        if (asprintf(&text, "%s%s%s=%s", before, i > 0 ? "," : "", labels[i]->name,
+                     labels[i]->value) < 0)
+            text = NULL;
+    }
     if (!text)
         return err_nomem(err);
     *ret = TAKE_PTR(text);

@@ -1,5 +1,5 @@
 /* How a command ended, from the wire to the client's own words, and to a shell's number. Called by
- * client/exec.c for the end record. */
+ * client/exec.c for the end record and by client/commands.c for the history. */
 #include "client/client-internal.h"
 
 #include <stdio.h>
@@ -10,6 +10,13 @@ static const char *step_name(Sandstorm__V1__StartStep step)
     static const char *const names[] = { "unknown", "spec",   "admit", "pipes", "fork",  "session",
                                          "cgroup",  "limits", "user",  "cwd",   "stdio", "exec" };
     return (size_t)step < ELEMENTS(names) ? names[step] : "unknown";
+}
+
+static const char *lost_name(Sandstorm__V1__LostReason reason)
+{
+    static const char *const names[] = { "unknown", "rebooted", "runner restarted", "released",
+                                         "never started" };
+    return (size_t)reason < ELEMENTS(names) ? names[reason] : "unknown";
 }
 
 static void fill_result(const Sandstorm__V1__Outcome *message, struct sandstorm_outcome *outcome)
@@ -48,11 +55,14 @@ static void fill_result(const Sandstorm__V1__Outcome *message, struct sandstorm_
         break;
     case SANDSTORM__V1__OUTCOME__RESULT_LOST:
         outcome->result = SANDSTORM_RESULT_LOST;
+        (void)snprintf(outcome->lost, sizeof(outcome->lost), "%s",
+                       lost_name(message->lost->reason));
         (void)snprintf(outcome->detail, sizeof(outcome->detail), "%s", message->lost->detail);
         break;
     default:
         /* A result that this version does not know is not one that it may guess at. */
         outcome->result = SANDSTORM_RESULT_LOST;
+        (void)snprintf(outcome->lost, sizeof(outcome->lost), "unknown");
         (void)snprintf(outcome->detail, sizeof(outcome->detail),
                        "the sandbox reports a result that this client is too old to know");
         break;

@@ -1,7 +1,8 @@
-/* The Sandstorm client library: list sandboxes and run commands in them through an orchestrator,
- * and say who may do so. Self-contained; link with libsandstorm. A client and everything made from
- * it belong to one thread. Functions return 0, or -1 and fill the error, which may be NULL. What is
- * handed to a callback, texts and all, lives as long as the callback. */
+/* The Sandstorm client library: list and watch sandboxes, run commands in them through an
+ * orchestrator, look at what ran and what was logged, and say who may do so. Self-contained; link
+ * with libsandstorm. A client and everything made from it belong to one thread. Functions return 0,
+ * or -1 and fill the error, which may be NULL. What is handed to a callback, texts and all, lives
+ * as long as the callback. */
 #pragma once
 
 #include <stdbool.h>
@@ -69,31 +70,136 @@ struct sandstorm_event {
     const char *kind, *detail; /* "duplicate_link", ... */
 };
 
-/* Metrics are zero until the first heartbeat, times until the thing has happened. */
-struct sandstorm_sandbox {
-    const char *id, *vm_id, *hostname, *kernel, *os, *arch, *agent_version;
-    const char *labels; /* "env=ci,role=web" */
-    enum sandstorm_state state;
-    bool runner_connected;
-    int64_t connected_unix_ms, last_seen_unix_ms;
-    int64_t enrolled_unix_ms, revoked_unix_ms, certificate_not_after_unix_ms;
-    int64_t clock_skew_ms; /* how far its clock is ahead of the orchestrator's */
-    uint32_t cpus, cpu_basis_points, processes, commands_running;
-    uint64_t memory_total_bytes, memory_available_bytes, disk_total_bytes, disk_free_bytes;
-    const struct sandstorm_event *events; /* oldest first; sandstorm_sandbox_get() only */
-    size_t event_count;
+/* What a heartbeat said, in hundredths of a per cent; load in hundredths. */
+struct sandstorm_sample {
+    int64_t time_unix_ms;
+    uint32_t cpu_basis_points, memory_basis_points, load1_centi;
 };
 
+/* The share of the last 10 s in which something waited, in hundredths of a per cent. */
+struct sandstorm_pressure {
+    bool known; /* the kernel says it */
+    uint32_t cpu_some, memory_some, memory_full, io_some, io_full;
+};
+
+/* Metrics are zero until the first heartbeat, times until the thing has happened. */
+struct sandstorm_sandbox {
+    const char *id, *vm_id, *hostname, *kernel, *os, *arch, *boot_id;
+    const char *agent_version, *runner_version;
+    const char *labels;          /* "env=ci,role=web": given by operators */
+    const char *reported_labels; /* what its agent says: any text, in that form; trust nothing */
+    enum sandstorm_state state;
+    bool runner_connected, draining;
+    int64_t state_unix_ms, connected_unix_ms, last_seen_unix_ms;
+    int64_t enrolled_unix_ms, revoked_unix_ms, certificate_not_after_unix_ms;
+    const char *last_error; /* why it was away before it last came, in its words; "" when nothing */
+    int64_t last_error_unix_ms;
+    uint64_t heartbeat_interval_ms;
+    int64_t clock_skew_ms; /* how far its clock is ahead of the orchestrator's */
+    uint32_t cpus, cpu_basis_points, load1_centi, processes, commands_running;
+    uint64_t memory_total_bytes, memory_available_bytes, disk_total_bytes, disk_free_bytes;
+    uint64_t state_disk_total_bytes,
+        state_disk_free_bytes;                           /* 0: the agent's state is on the disk */
+    uint64_t network_received_bytes, network_sent_bytes; /* since boot */
+    uint64_t spool_bytes, uptime_s;
+    struct sandstorm_pressure pressure;
+    const struct sandstorm_event *events;   /* oldest first; sandstorm_sandbox_get() only */
+    const struct sandstorm_sample *samples; /* the same */
+    size_t event_count, sample_count;
+};
+
+struct sandstorm_list_options {
+    const char *selector; /* NULL, or "env=ci,role!=db,gpu,!old": all of them must hold */
+    unsigned states;      /* SANDSTORM_STATE_BIT() of each that is wanted; 0: all but evicted */
+};
+#define SANDSTORM_STATE_BIT(state) (1u << (state))
+#define SANDSTORM_STATES_ALL       (~1u)
+
 typedef void (*sandstorm_sandbox_fn)(void *userdata, const struct sandstorm_sandbox *sandbox);
-/* Calls `each` for every sandbox, in order of id. */
-int sandstorm_list(struct sandstorm_client *client, sandstorm_sandbox_fn each, void *userdata,
-                   struct sandstorm_error *error);
+/* Calls `each` for every sandbox, in order of id. NULL options: all but evicted ones. */
+int sandstorm_list(struct sandstorm_client *client, const struct sandstorm_list_options *options,
+                   sandstorm_sandbox_fn each, void *userdata, struct sandstorm_error *error);
 int sandstorm_sandbox_get(struct sandstorm_client *client, const char *id, sandstorm_sandbox_fn one,
                           void *userdata, struct sandstorm_error *error);
-/* Its stream ends and its certificates do not count any more. `one` may be NULL. */
+
+enum sandstorm_change {
+    SANDSTORM_CHANGE_UNKNOWN = 0,
+    SANDSTORM_CHANGE_SANDBOX, /* it is there, or something about it has changed */
+    SANDSTORM_CHANGE_GONE,    /* it is not there any more; only its id is set */
+    SANDSTORM_CHANGE_CURRENT, /* all that was there at the beginning has been told; no sandbox */
+};
+
+struct sandstorm_watch_options {
+    const char *selector, *id; /* NULL, or which ones, or which one */
+    bool metrics;              /* every heartbeat is a change */
+    /* false ends it. sandbox is NULL for CURRENT. */
+    bool (*each)(void *userdata, enum sandstorm_change change,
+                 const struct sandstorm_sandbox *sandbox);
+    void *userdata;
+};
+/* First what is there, then what changes; 0 only when the caller ends it. */
+int sandstorm_watch(struct sandstorm_client *client, const struct sandstorm_watch_options *options,
+                    struct sandstorm_error *error);
+/* Waits until it can run commands; SANDSTORM_TIMEOUT when it cannot in time. 0: ten minutes; at
+ * most an hour. */
+int sandstorm_ready(struct sandstorm_client *client, const char *id, uint64_t timeout_ms,
+                    sandstorm_sandbox_fn one, void *userdata, struct sandstorm_error *error);
+
+/* What follows changes a sandbox, and hands it on as it is then; `one` may be NULL. */
+
+/* Adds or changes the labels of `set` (NULL: none) and takes those away whose names are in `remove`
+ * (NULL, or NULL-ended). */
+int sandstorm_sandbox_label(struct sandstorm_client *client, const char *id, const char *set,
+                            const char *const *remove, sandstorm_sandbox_fn one, void *userdata,
+                            struct sandstorm_error *error);
+/* A draining one takes no new commands; false ends that. */
+int sandstorm_sandbox_drain(struct sandstorm_client *client, const char *id, bool draining,
+                            sandstorm_sandbox_fn one, void *userdata,
+                            struct sandstorm_error *error);
+/* Forgets it, its events and its log. Refused while it is connected, unless forced. */
+int sandstorm_sandbox_remove(struct sandstorm_client *client, const char *id, bool force,
+                             struct sandstorm_error *error);
+/* Its stream ends and its certificates do not count any more. */
 int sandstorm_sandbox_revoke(struct sandstorm_client *client, const char *id,
                              sandstorm_sandbox_fn one, void *userdata,
                              struct sandstorm_error *error);
+
+/* What the daemons of a sandbox wrote, and what the orchestrator wrote about it. */
+
+enum sandstorm_level {
+    SANDSTORM_LEVEL_UNKNOWN = 0,
+    SANDSTORM_LEVEL_ERROR,
+    SANDSTORM_LEVEL_WARN,
+    SANDSTORM_LEVEL_INFO,
+    SANDSTORM_LEVEL_DEBUG,
+};
+const char *sandstorm_level_name(enum sandstorm_level level);
+
+struct sandstorm_log_field {
+    const char *name, *value;
+};
+
+struct sandstorm_log_line {
+    int64_t time_unix_us;
+    enum sandstorm_level level;
+    const char *origin; /* "agent", "runner", "orchestrator" */
+    const char *message;
+    const struct sandstorm_log_field *fields;
+    size_t field_count;
+};
+
+struct sandstorm_logs_options {
+    const char *sandbox;
+    const char *command_id; /* NULL, or only what belongs to this one */
+    int64_t since_unix_us;  /* 0: all that are kept */
+    uint32_t last;          /* at most so many, the last ones; 0: all */
+    bool follow;            /* and then new ones, for ever */
+    /* false ends it. */
+    bool (*each)(void *userdata, const struct sandstorm_log_line *line);
+    void *userdata;
+};
+int sandstorm_logs(struct sandstorm_client *client, const struct sandstorm_logs_options *options,
+                   struct sandstorm_error *error);
 
 /* Join tokens. */
 
@@ -228,6 +334,7 @@ struct sandstorm_outcome {
     int error_number;    /* START_FAILED: errno in the sandbox */
     char error_name[32]; /* "ENOENT" */
     char step[16];       /* "exec", "cwd", "spec" ... */
+    char lost[24];       /* LOST: "rebooted", "runner restarted", "released", "never started" */
     char detail[SANDSTORM_TEXT_MAX];
     uint64_t duration_us, stdout_bytes, stderr_bytes, gap_bytes;
     bool stream_held_open;
@@ -236,6 +343,42 @@ struct sandstorm_outcome {
 /* How a shell would say it: the command's own code; 128 + n for a signal; 124 for a timeout; 126 or
  * 127 when it could not be run; 125 when it failed before that; 255 when it cannot be known. */
 int sandstorm_exit_status(const struct sandstorm_outcome *outcome);
+
+/* The history. */
+
+enum sandstorm_command_state {
+    SANDSTORM_COMMAND_OTHER = 0, /* what this library is too old to know */
+    SANDSTORM_COMMAND_ORDERED,   /* written down; the runner has not spoken of it yet */
+    SANDSTORM_COMMAND_RUNNING,
+    SANDSTORM_COMMAND_ENDED,
+    SANDSTORM_COMMAND_UNKNOWN, /* its sandbox is away for long; it may say when it comes back */
+};
+const char *sandstorm_command_state_name(enum sandstorm_command_state state);
+
+struct sandstorm_command {
+    const char *id, *sandbox;
+    const char *ordered_by; /* "client/ann" */
+    const char *labels;     /* as its client gave them: any text */
+    enum sandstorm_command_state state;
+    int64_t ordered_unix_ms, started_unix_ms, ended_unix_ms, pid;
+    uint64_t end_offset;              /* how much it wrote; 0 until it has ended */
+    struct sandstorm_outcome outcome; /* result UNKNOWN until it has ended */
+};
+
+struct sandstorm_commands_options {
+    const char *sandbox;    /* NULL: of all */
+    const char *command_id; /* NULL, or only this one */
+    unsigned states;        /* SANDSTORM_STATE_BIT() of each that is wanted; 0: all */
+    /* false ends it. */
+    bool (*each)(void *userdata, const struct sandstorm_command *command);
+    void *userdata;
+};
+/* Newest first. */
+int sandstorm_commands(struct sandstorm_client *client,
+                       const struct sandstorm_commands_options *options,
+                       struct sandstorm_error *error);
+
+/* Running one. */
 
 struct sandstorm_exec;
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORDS_MAX  16u
+#define WORDS_MAX  40u
 #define STATUS_BAD 2
 
 static char home[] = "/tmp/test-cli-XXXXXX";
@@ -177,7 +177,7 @@ static void look_at_login(const struct cli_verb *verb)
         return;
     unsigned count = split(verb->page->program, copy, sizeof(copy), words);
     for (unsigned i = 0; i < verb->words_min; i++)
-        words[count++] = "web-1";
+        words[count++] = i == 0 ? "web-1" : "env=ci";
     if (strcmp(verb->name, "add") == 0)
         words[count] = "--role=admin";
     CLEANUP_RESULT struct proc_result result = run_words(words, "");
@@ -231,6 +231,49 @@ Test(cli_verbs, audit_refuses_what_makes_no_sense)
     expect_bad(RUN("audit", "--verify", "--last", "3"), "--verify");
     expect_bad(RUN("audit", "--last", "3", "--after", "3"), "not both");
     expect_bad(RUN("audit", "-o", "xml"), "table or json");
+}
+
+Test(cli_verbs, listings_refuse_what_makes_no_sense)
+{
+    expect_bad(RUN("ls", "--state", "onlin"), "did you mean \"online\"?");
+    expect_bad(RUN("ls", "--state", "online,xyzzyx"),
+               "online, suspect, offline, evicted and revoked");
+    expect_bad(RUN("ls", "--state", ","), "is none");
+    expect_bad(RUN("ls", "--state", ""), "--state is empty");
+    expect_bad(RUN("ls", "-o", "xml"), "table, wide, json or name, not \"xml\"");
+    expect_bad(RUN("describe", "web-1", "-o", "table"), "text or json");
+    expect_bad(RUN("ps", "-o", "wide"), "table, json or name");
+    expect_bad(RUN("ps", "-n", "0"), "at least 1");
+    expect_bad(RUN("top", "-n", "0"), "at least 1");
+    expect_bad(RUN("top", "--once", "-n", "2"), "not both");
+}
+
+Test(cli_verbs, logs_refuse_what_makes_no_sense)
+{
+    expect_bad(RUN("logs", "web-1", "--since", "yesterday"), "--since: \"yesterday\" is no time");
+    expect_bad(RUN("logs", "web-1", "--since", "2026-02-30"), "is no time");
+    expect_bad(RUN("logs", "web-1", "-n", "x"), "not a number");
+    expect_bad(RUN("logs", "web-1", "--command", "7"), "--command");
+    expect_bad(RUN("logs", "web-1", "-o", "table"), "text or json");
+}
+
+Test(cli_verbs, changes_to_sandboxes_refuse_what_makes_no_sense)
+{
+    expect_bad(RUN("label", "web-1", "env"), "KEY=VALUE to set a label");
+    expect_bad(RUN("label", "web-1", "-"), "KEY=VALUE to set a label");
+    expect_bad(RUN("label", "web-1", "En-"), "\"En-\"");
+    expect_bad(RUN("label", "web-1", "env=a b"), "\"a b\"");
+    expect_bad(RUN("label", "web-1", "env=a", "env-"), "both set and taken away");
+    expect_bad(RUN("wait-ready", "web-1", "--timeout", "2h"), "at most 1h");
+    expect_bad(RUN("wait-ready", "web-1", "--timeout", "5"), "5m");
+    expect_bad(RUN("drain", "web-1", "--force"), "unknown option");
+}
+
+Test(cli_verbs, exec_waits_only_so_long)
+{
+    CLEANUP_RESULT struct proc_result result = RUN("exec", "--wait", "2h", "web-1", "--", "true");
+    cr_assert_eq(result.status, 125);
+    CONTAINS(result.err, "at most 1h");
 }
 
 #define HEX64      "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

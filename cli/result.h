@@ -1,0 +1,10 @@
+/* How a command ended, in words for a table: "exit 0", "killed by KILL", "timed out", "lost: runner
+ * restarted". Pure; any thread. */
+#pragma once
+
+#include "client/sandstorm.h"
+
+#define RESULT_TEXT_MAX 128u
+
+/* "-" where there is no result. Not yet made harmless for a terminal. */
+void result_text(const struct sandstorm_outcome *outcome, char out[RESULT_TEXT_MAX]);
