@@ -1,9 +1,11 @@
 /* sandstorm-orchestrator: the daemon, and the verbs that prepare its state directory. Reads options
  * and settings, then hands over to orchestrator/orchestrator.c or orchestrator/init.c. */
+#include "common/clock.h"
 #include "common/config.h"
 #include "common/daemon.h"
 #include "common/program.h"
 #include "common/rpc_diagnose.h"
+#include "orchestrator/backup.h"
 #include "orchestrator/ca.h"
 #include "orchestrator/init.h"
 #include "orchestrator/orchestrator.h"
@@ -98,6 +100,8 @@ static const struct option_verb verbs[] = {
     { "ca", "rotate",
       "Begin to replace the CA; with --finish, end it. Stop the orchestrator first" },
     { "recover", "NAME", "Make a new identity for an admin, when all others are lost" },
+    { "backup", "FILE", "Save the CA, the server's identity and the database, also while serving" },
+    { "restore", "FILE", "Make a state directory of a backup, where there is none" },
     { 0 },
 };
 
@@ -106,6 +110,8 @@ static const char *const examples[] = {
     "Prepare /var/lib/sandstorm/orchestrator",
     "sandstorm-orchestrator ca rotate",
     "Make a new CA; the old one stays valid until 'ca rotate --finish'",
+    "sandstorm-orchestrator backup /backups/$(date +%F)",
+    "Save everything in one file, while the orchestrator runs",
     NULL,
 };
 
@@ -273,12 +279,45 @@ static int run_ca(const void *userdata, const char *argument, struct err *err)
     return 0;
 }
 
+static int run_backup(const void *userdata, const char *argument, struct err *err)
+{
+    if (!argument)
+        return err_set(err, ERR_INVALID, "say where to: backup FILE");
+    if (backup_make(state_dir(userdata), argument, err) < 0)
+        return -1;
+    (void)printf("Saved the database, the CA and the server's identity of %s in %s.\n"
+                 "The CA's private key is in it: whoever can read this file can be anybody. Keep "
+                 "it as secret as the state directory.\n",
+                 state_dir(userdata), argument);
+    return 0;
+}
+
+static int run_restore(const void *userdata, const char *argument, struct err *err)
+{
+    int64_t made_ms = 0;
+    if (!argument)
+        return err_set(err, ERR_INVALID, "say from what: restore FILE");
+    if (backup_restore(state_dir(userdata), argument, &made_ms, err) < 0)
+        return -1;
+    char span[CLOCK_SPAN_TEXT_MAX];
+    clock_span_text((wall_ms() - made_ms) / 1000, span);
+    (void)printf("Restored %s from %s, which was saved %s ago.\n"
+                 "What happened since is forgotten: sandboxes that joined must join again, and "
+                 "what was revoked must be revoked again.\n"
+                 "Next: start 'sandstorm-orchestrator'; identities of clients are as they were, "
+                 "and 'sandstorm-orchestrator recover NAME' makes one where they are lost.\n",
+                 state_dir(userdata), argument, span);
+    return 0;
+}
+
 static const struct program_verb dispatch[] = {
     { "serve", false, run_serve },
     { "init", false, run_init },
     { "fingerprint", false, run_fingerprint },
     { "ca", true, run_ca },
     { "recover", true, run_recover },
+    { "backup", true, run_backup },
+    { "restore", true, run_restore },
     { 0 },
 };
 

@@ -6,12 +6,18 @@
 
 #include <sqlite3.h>
 
+#define STORE_DB_FILE "orchestrator.db"
+#define STORE_DB_MODE 0600
+/* How long a program that reads along, as a backup does, may hold us up. */
+#define STORE_DB_BUSY_MS 5000
+
 /* Prepared once and kept, because every request appends to the audit. */
 enum audit_statement { AUDIT_HEAD, AUDIT_INSERT, AUDIT_MOVE_HEAD, AUDIT_STATEMENT_COUNT_ };
 
 struct store_tx {
     char *dir;
-    int lock; /* fd of DIR/lock */
+    char *path; /* of the database's file, in DIR or, for a backup, elsewhere */
+    int lock;   /* fd of DIR/lock, or -1 */
     sqlite3 *db;
     bool made;         /* the file was missing or empty */
     bool audit_broken; /* the audit's end is not where the notes say, when it was opened */
@@ -22,6 +28,16 @@ struct store_tx {
 /* Lock, file, checks, schema; store_db_close() accepts what is half open. */
 int store_db_open(const char *dir, struct store_tx *tx, struct err *err) must_use;
 void store_db_close(struct store_tx *tx);
+/* The steps of it, for those who care for a database that nobody serves from: the lock of the
+ * directory, which also sets dir and path; a connection to tx->path; is it ours, of a version that
+ * we know, undamaged; is it a new one, then make it ours and give it its tables. */
+int store_db_lock(const char *dir, struct store_tx *tx, struct err *err) must_use;
+int store_db_connect(struct store_tx *tx, int flags, struct err *err) must_use;
+int store_db_check_owner(struct store_tx *tx, struct err *err) must_use;
+int store_db_check_version(struct store_tx *tx, int64_t *ret, struct err *err) must_use;
+int store_db_check_pages(struct store_tx *tx, struct err *err) must_use;
+int store_db_mark(struct store_tx *tx, struct err *err) must_use;
+int store_db_migrate(struct store_tx *tx, int64_t version, struct err *err) must_use;
 int store_audit_check_end(struct store_tx *tx, bool *ret_broken, struct err *err) must_use;
 
 /* -1, with what SQLite said last in our words; `what` is "cannot ...". */

@@ -11,12 +11,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define DB_FILE  "orchestrator.db"
-#define WAL_FILE DB_FILE "-wal"
-#define DB_MODE  0600
-#define DB_BUSY_MS                                                                                 \
-    5000 /* how long a program that reads along, as a backup does, may hold us up                  \
-          */
+#define WAL_FILE       STORE_DB_FILE "-wal"
 #define APPLICATION_ID 0x53537354 /* "SSsT", at byte 68 of the file */
 #define MIGRATION_TEXT 64
 
@@ -89,7 +84,7 @@ static const char *const migrations[] = {
 
 static int lock_dir(int directory, struct store_tx *tx, struct err *err)
 {
-    tx->lock = openat(directory, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, DB_MODE);
+    tx->lock = openat(directory, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, STORE_DB_MODE);
     if (tx->lock < 0)
         return err_errno(err, errno, "cannot open %s/lock", tx->dir);
     if (flock(tx->lock, LOCK_EX | LOCK_NB) == 0)
@@ -109,7 +104,8 @@ static int check_no_orphan_log(int directory, const struct store_tx *tx, struct 
     if (fstatat(directory, WAL_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : err_errno(err, errno, "cannot stat %s/" WAL_FILE, tx->dir);
     return err_set(err, ERR_PRECONDITION,
-                   "%s/" DB_FILE " is missing or empty, but its log " WAL_FILE " is there; put the "
+                   "%s/" STORE_DB_FILE " is missing or empty, but its log " WAL_FILE
+                   " is there; put the "
                    "database back from a backup, or move the log away to begin with nothing",
                    tx->dir);
 }
@@ -117,46 +113,46 @@ static int check_no_orphan_log(int directory, const struct store_tx *tx, struct 
 /* SQLite gives its log and its shared memory the mode of the database, so making that one ourselves
  * is enough, whatever the umask. Closed again before SQLite opens it: a close() drops every lock
  * that this process has on the file, see fcntl(2). */
-static int make_file(int directory, struct store_tx *tx, struct err *err)
+static int make_file(struct store_tx *tx, struct err *err)
 {
+    CLEANUP_FD int directory = open(tx->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return err_errno(err, errno, "cannot open the directory %s", tx->dir);
     CLEANUP_FD int fd =
-        openat(directory, DB_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, DB_MODE);
+        openat(directory, STORE_DB_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+               STORE_DB_MODE);
     if (fd < 0)
-        return err_errno(err, errno, "cannot open %s/" DB_FILE, tx->dir);
+        return err_errno(err, errno, "cannot open %s/" STORE_DB_FILE, tx->dir);
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return err_errno(err, errno, "cannot stat %s/" DB_FILE, tx->dir);
+        return err_errno(err, errno, "cannot stat %s/" STORE_DB_FILE, tx->dir);
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_PRECONDITION,
-                       "%s/" DB_FILE " is not a regular file; move it away to begin with nothing",
+                       "%s/" STORE_DB_FILE
+                       " is not a regular file; move it away to begin with nothing",
                        tx->dir);
     tx->made = st.st_size == 0;
     if (!tx->made)
         return 0;
     if (check_no_orphan_log(directory, tx, err) < 0)
         return -1;
-    if (fchmod(fd, DB_MODE) < 0)
-        return err_errno(err, errno, "cannot set the mode of %s/" DB_FILE, tx->dir);
+    if (fchmod(fd, STORE_DB_MODE) < 0)
+        return err_errno(err, errno, "cannot set the mode of %s/" STORE_DB_FILE, tx->dir);
     if (fsync(directory) < 0)
         return err_errno(err, errno, "cannot bring the directory %s to disk", tx->dir);
     return 0;
 }
 
-static int connect_db(struct store_tx *tx, struct err *err)
+int store_db_connect(struct store_tx *tx, int flags, struct err *err)
 {
-    CLEANUP_FREE char *path = NULL;
-    if (asprintf(&path, "%s/" DB_FILE, tx->dir) < 0) {
-        path = NULL;
-        return err_nomem(err);
-    }
     /* NOMUTEX: one thread at a time is what the store promises anyway. */
-    int r = sqlite3_open_v2(
-        path, &tx->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+    int r = sqlite3_open_v2(tx->path, &tx->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                            NULL);
     if (!tx->db)
         return err_nomem(err);
     if (r != SQLITE_OK)
         return store_sql_fail(tx, err, "cannot open the database");
-    (void)sqlite3_busy_timeout(tx->db, DB_BUSY_MS);
+    (void)sqlite3_busy_timeout(tx->db, STORE_DB_BUSY_MS);
     /* The full sync is for what happens until the first batch, the migrations. */
     tx->full_sync = true;
     return store_sql_exec(tx,
@@ -176,38 +172,39 @@ static int read_number(struct store_tx *tx, const char *sql, int64_t *ret, struc
     return 0;
 }
 
-/* The number is the first thing that is ever written, so a file without it is not ours, not even
- * one that we had begun when the power went. */
-static int check_owner(struct store_tx *tx, struct err *err)
+int store_db_mark(struct store_tx *tx, struct err *err)
 {
-    if (tx->made)
-        return store_sql_exec(tx, "PRAGMA application_id = " STRING(APPLICATION_ID),
-                              "cannot begin the database", err);
+    return store_sql_exec(tx, "PRAGMA application_id = " STRING(APPLICATION_ID),
+                          "cannot begin the database", err);
+}
+
+int store_db_check_owner(struct store_tx *tx, struct err *err)
+{
     int64_t id = 0;
     if (read_number(tx, "PRAGMA application_id", &id, err) < 0)
         return -1;
     if (id != APPLICATION_ID)
         return err_set(err, ERR_PRECONDITION,
-                       "%s/" DB_FILE " is not a database of the orchestrator; give it a directory "
-                       "of its own, or put its own file there",
-                       tx->dir);
+                       "%s is not a database of the orchestrator; put its own file there, or name "
+                       "the right one",
+                       tx->path);
     return 0;
 }
 
-static int check_version(struct store_tx *tx, int64_t *ret, struct err *err)
+int store_db_check_version(struct store_tx *tx, int64_t *ret, struct err *err)
 {
     if (read_number(tx, "PRAGMA user_version", ret, err) < 0)
         return -1;
     if (*ret < 0 || *ret > (int64_t)ELEMENTS(migrations))
         return err_set(err, ERR_PRECONDITION,
-                       "%s/" DB_FILE " was written by a newer version (its schema is %lld, this "
-                       "version knows up to %zu); install that version again, or restore a backup "
-                       "made with this one",
-                       tx->dir, (long long)*ret, ELEMENTS(migrations));
+                       "%s was written by a newer version (its schema is %lld, this version knows "
+                       "up to %zu); install that version again, or restore a backup made with this "
+                       "one",
+                       tx->path, (long long)*ret, ELEMENTS(migrations));
     return 0;
 }
 
-static int check_pages(struct store_tx *tx, struct err *err)
+int store_db_check_pages(struct store_tx *tx, struct err *err)
 {
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
     bool row = false;
@@ -219,9 +216,9 @@ static int check_pages(struct store_tx *tx, struct err *err)
     if (said && strcmp(said, "ok") == 0)
         return 0;
     return err_set(err, ERR_PRECONDITION,
-                   "%s/" DB_FILE " is damaged (%s); keep a copy of it and of " WAL_FILE
-                   ", and restore a backup",
-                   tx->dir, said ? said : "no answer");
+                   "%s is damaged (%s); keep a copy of it and of its log (-wal), and restore a "
+                   "backup",
+                   tx->path, said ? said : "no answer");
 }
 
 static int use_log(struct store_tx *tx, struct err *err)
@@ -252,23 +249,43 @@ static int apply(struct store_tx *tx, size_t number, struct err *err)
     return 0;
 }
 
-int store_db_open(const char *dir, struct store_tx *tx, struct err *err)
+int store_db_migrate(struct store_tx *tx, int64_t version, struct err *err)
 {
-    tx->lock = -1;
-    tx->dir = strdup(dir);
-    if (!tx->dir)
-        return err_nomem(err);
-    CLEANUP_FD int directory = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0)
-        return err_errno(err, errno, "cannot open the directory %s; make it first", dir);
-    int64_t version = 0;
-    if (lock_dir(directory, tx, err) < 0 || make_file(directory, tx, err) < 0 ||
-        connect_db(tx, err) < 0 || check_owner(tx, err) < 0 ||
-        check_version(tx, &version, err) < 0 || check_pages(tx, err) < 0 || use_log(tx, err) < 0)
-        return -1;
     for (size_t i = (size_t)version; i < ELEMENTS(migrations); i++)
         if (apply(tx, i, err) < 0)
             return -1;
+    return 0;
+}
+
+int store_db_lock(const char *dir, struct store_tx *tx, struct err *err)
+{
+    tx->lock = -1;
+    tx->dir = strdup(dir);
+    if (!tx->dir || asprintf(&tx->path, "%s/" STORE_DB_FILE, dir) < 0) {
+        tx->path = NULL;
+        return err_nomem(err);
+    }
+    CLEANUP_FD int directory = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return err_errno(err, errno, "cannot open the directory %s; make it first", dir);
+    return lock_dir(directory, tx, err);
+}
+
+/* The number is the first thing that is ever written, so a file without it is not ours, not even
+ * one that we had begun when the power went. */
+static int own(struct store_tx *tx, struct err *err)
+{
+    return tx->made ? store_db_mark(tx, err) : store_db_check_owner(tx, err);
+}
+
+int store_db_open(const char *dir, struct store_tx *tx, struct err *err)
+{
+    int64_t version = 0;
+    if (store_db_lock(dir, tx, err) < 0 || make_file(tx, err) < 0 ||
+        store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 || own(tx, err) < 0 ||
+        store_db_check_version(tx, &version, err) < 0 || store_db_check_pages(tx, err) < 0 ||
+        use_log(tx, err) < 0 || store_db_migrate(tx, version, err) < 0)
+        return -1;
     return store_audit_check_end(tx, &tx->audit_broken, err);
 }
 
@@ -279,6 +296,7 @@ void store_db_close(struct store_tx *tx)
     /* Moves the log into the file and removes it; what fails of that is done at the next open. */
     int r = sqlite3_close(tx->db);
     (void)r;
+    free(tx->path);
     free(tx->dir);
     close_fd(&tx->lock);
 }

@@ -54,7 +54,7 @@ Test(store_open, a_new_store_says_so_and_an_old_one_keeps_what_it_has)
     cr_assert_not(store_audit_broken(store));
     store_free(store);
     cr_assert_eq(raw("SELECT count(*) FROM audit"), 1);
-    cr_assert_eq(raw("PRAGMA user_version"), 1);
+    cr_assert_geq(raw("PRAGMA user_version"), 2);
 }
 
 Test(store_open, a_second_process_is_refused_with_words_until_the_first_ends)
@@ -150,9 +150,11 @@ Test(store_open, a_database_of_another_program_is_refused_and_kept)
 Test(store_open, a_database_of_a_newer_version_is_refused_and_kept)
 {
     fill(3);
+    char back[64];
+    (void)snprintf(back, sizeof(back), "PRAGMA user_version = %d", (int)raw("PRAGMA user_version"));
     cr_assert_eq(raw("PRAGMA user_version = 99"), -1);
     expect_refused("newer version");
-    cr_assert_eq(raw("PRAGMA user_version = 1"), -1);
+    cr_assert_eq(raw(back), -1);
     store_free(open_store(NULL));
 }
 
