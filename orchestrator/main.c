@@ -1,14 +1,13 @@
 /* sandstorm-orchestrator: the daemon, and the verbs that prepare its state directory. Reads options
  * and settings, then hands over to orchestrator/orchestrator.c or orchestrator/init.c. */
-#include "common/clock.h"
 #include "common/config.h"
 #include "common/daemon.h"
 #include "common/program.h"
 #include "common/rpc_diagnose.h"
-#include "orchestrator/backup.h"
 #include "orchestrator/ca.h"
 #include "orchestrator/init.h"
 #include "orchestrator/orchestrator.h"
+#include "orchestrator/state_verbs.h"
 #include "orchestrator/store.h"
 
 #include <stddef.h>
@@ -102,6 +101,7 @@ static const struct option_verb verbs[] = {
     { "recover", "NAME", "Make a new identity for an admin, when all others are lost" },
     { "backup", "FILE", "Save the CA, the server's identity and the database, also while serving" },
     { "restore", "FILE", "Make a state directory of a backup, where there is none" },
+    { "repair", "", "Make a new database of what can still be read of a damaged one" },
     { 0 },
 };
 
@@ -281,33 +281,18 @@ static int run_ca(const void *userdata, const char *argument, struct err *err)
 
 static int run_backup(const void *userdata, const char *argument, struct err *err)
 {
-    if (!argument)
-        return err_set(err, ERR_INVALID, "say where to: backup FILE");
-    if (backup_make(state_dir(userdata), argument, err) < 0)
-        return -1;
-    (void)printf("Saved the database, the CA and the server's identity of %s in %s.\n"
-                 "The CA's private key is in it: whoever can read this file can be anybody. Keep "
-                 "it as secret as the state directory.\n",
-                 state_dir(userdata), argument);
-    return 0;
+    return state_verb_backup(state_dir(userdata), argument, err);
 }
 
 static int run_restore(const void *userdata, const char *argument, struct err *err)
 {
-    int64_t made_ms = 0;
-    if (!argument)
-        return err_set(err, ERR_INVALID, "say from what: restore FILE");
-    if (backup_restore(state_dir(userdata), argument, &made_ms, err) < 0)
-        return -1;
-    char span[CLOCK_SPAN_TEXT_MAX];
-    clock_span_text((wall_ms() - made_ms) / 1000, span);
-    (void)printf("Restored %s from %s, which was saved %s ago.\n"
-                 "What happened since is forgotten: sandboxes that joined must join again, and "
-                 "what was revoked must be revoked again.\n"
-                 "Next: start 'sandstorm-orchestrator'; identities of clients are as they were, "
-                 "and 'sandstorm-orchestrator recover NAME' makes one where they are lost.\n",
-                 state_dir(userdata), argument, span);
-    return 0;
+    return state_verb_restore(state_dir(userdata), argument, err);
+}
+
+static int run_repair(const void *userdata, const char *argument, struct err *err)
+{
+    (void)argument;
+    return state_verb_repair(state_dir(userdata), err);
 }
 
 static const struct program_verb dispatch[] = {
@@ -318,6 +303,7 @@ static const struct program_verb dispatch[] = {
     { "recover", true, run_recover },
     { "backup", true, run_backup },
     { "restore", true, run_restore },
+    { "repair", false, run_repair },
     { 0 },
 };
 

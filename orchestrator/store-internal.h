@@ -11,6 +11,12 @@
 /* How long a program that reads along, as a backup does, may hold us up. */
 #define STORE_DB_BUSY_MS 5000
 
+/* The operator's choices; nothing is ever decided for them. */
+#define STORE_DAMAGED_ADVICE                                                                       \
+    "stop the orchestrator, then either move its files away and bring back a backup with "         \
+    "'sandstorm-orchestrator restore FILE', or save what can still be read with "                  \
+    "'sandstorm-orchestrator repair'"
+
 /* Prepared once and kept, because every request appends to the audit. */
 enum audit_statement { AUDIT_HEAD, AUDIT_INSERT, AUDIT_MOVE_HEAD, AUDIT_STATEMENT_COUNT_ };
 
@@ -33,9 +39,14 @@ void store_db_close(struct store_tx *tx);
  * we know, undamaged; is it a new one, then make it ours and give it its tables. */
 int store_db_lock(const char *dir, struct store_tx *tx, struct err *err) must_use;
 int store_db_connect(struct store_tx *tx, int flags, struct err *err) must_use;
+/* Whoever closes last moves the log into the database and removes it; one that is only looked at
+ * keeps its log, and so do all until store_db_open() has found nothing wrong. */
+void store_db_keep_log(struct store_tx *tx, bool keep);
 int store_db_check_owner(struct store_tx *tx, struct err *err) must_use;
 int store_db_check_version(struct store_tx *tx, int64_t *ret, struct err *err) must_use;
-int store_db_check_pages(struct store_tx *tx, struct err *err) must_use;
+int store_db_check_damage(struct store_tx *tx, struct err *err) must_use;
+/* The same without a judgement: what is wrong, or "". */
+int store_db_find_damage(struct store_tx *tx, char ret[STORE_TEXT_MAX], struct err *err) must_use;
 int store_db_mark(struct store_tx *tx, struct err *err) must_use;
 int store_db_migrate(struct store_tx *tx, int64_t version, struct err *err) must_use;
 int store_audit_check_end(struct store_tx *tx, bool *ret_broken, struct err *err) must_use;

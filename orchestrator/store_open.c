@@ -5,6 +5,8 @@
  * Nothing that is not ours is written to: a file with other contents is refused as it is. */
 #include "orchestrator/store-internal.h"
 
+#include "common/utf8.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -143,6 +145,11 @@ static int make_file(struct store_tx *tx, struct err *err)
     return 0;
 }
 
+void store_db_keep_log(struct store_tx *tx, bool keep)
+{
+    (void)sqlite3_db_config(tx->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, (int)keep, NULL);
+}
+
 int store_db_connect(struct store_tx *tx, int flags, struct err *err)
 {
     /* NOMUTEX: one thread at a time is what the store promises anyway. */
@@ -153,6 +160,7 @@ int store_db_connect(struct store_tx *tx, int flags, struct err *err)
     if (r != SQLITE_OK)
         return store_sql_fail(tx, err, "cannot open the database");
     (void)sqlite3_busy_timeout(tx->db, STORE_DB_BUSY_MS);
+    store_db_keep_log(tx, true);
     /* The full sync is for what happens until the first batch, the migrations. */
     tx->full_sync = true;
     return store_sql_exec(tx,
@@ -204,21 +212,43 @@ int store_db_check_version(struct store_tx *tx, int64_t *ret, struct err *err)
     return 0;
 }
 
-int store_db_check_pages(struct store_tx *tx, struct err *err)
+/* The first complaint of a check, "" when there is none. */
+static int complaint(struct store_tx *tx, const char *sql, const char *none,
+                     char ret[STORE_TEXT_MAX], struct err *err)
 {
+    static const char what[] = "cannot check the database";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
     bool row = false;
-    if (store_sql_prepare(tx, "PRAGMA quick_check(1)", "cannot check the database", &statement,
-                          err) < 0 ||
-        store_sql_step(tx, statement, "cannot check the database", &row, err) < 0)
+    if (store_sql_prepare(tx, sql, what, &statement, err) < 0 ||
+        store_sql_step(tx, statement, what, &row, err) < 0)
         return -1;
-    const char *said = row ? (const char *)sqlite3_column_text(statement, 0) : NULL;
-    if (said && strcmp(said, "ok") == 0)
+    const char *said = row ? (const char *)sqlite3_column_text(statement, 0) : none;
+    (void)snprintf(ret, STORE_TEXT_MAX, "%s", said && strcmp(said, none) != 0 ? said : "");
+    utf8_clean(ret);
+    return 0;
+}
+
+int store_db_find_damage(struct store_tx *tx, char ret[STORE_TEXT_MAX], struct err *err)
+{
+    if (complaint(tx, "PRAGMA integrity_check(1)", "ok", ret, err) < 0)
+        return -1;
+    if (*ret)
         return 0;
-    return err_set(err, ERR_PRECONDITION,
-                   "%s is damaged (%s); keep a copy of it and of its log (-wal), and restore a "
-                   "backup",
-                   tx->path, said ? said : "no answer");
+    return complaint(tx,
+                     "SELECT 'a row of ' || \"table\" || ' belongs to no row of ' || parent"
+                     " FROM pragma_foreign_key_check LIMIT 1",
+                     "", ret, err);
+}
+
+int store_db_check_damage(struct store_tx *tx, struct err *err)
+{
+    char found[STORE_TEXT_MAX];
+    if (store_db_find_damage(tx, found, err) < 0)
+        return -1;
+    if (!*found)
+        return 0;
+    return err_set(err, ERR_PRECONDITION, "%s is damaged (%s); " STORE_DAMAGED_ADVICE, tx->path,
+                   found);
 }
 
 static int use_log(struct store_tx *tx, struct err *err)
@@ -283,9 +313,10 @@ int store_db_open(const char *dir, struct store_tx *tx, struct err *err)
     int64_t version = 0;
     if (store_db_lock(dir, tx, err) < 0 || make_file(tx, err) < 0 ||
         store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 || own(tx, err) < 0 ||
-        store_db_check_version(tx, &version, err) < 0 || store_db_check_pages(tx, err) < 0 ||
+        store_db_check_version(tx, &version, err) < 0 || store_db_check_damage(tx, err) < 0 ||
         use_log(tx, err) < 0 || store_db_migrate(tx, version, err) < 0)
         return -1;
+    store_db_keep_log(tx, false);
     return store_audit_check_end(tx, &tx->audit_broken, err);
 }
 

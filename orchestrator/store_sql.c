@@ -18,9 +18,8 @@ void store_sql_fill(struct store_tx *tx, struct err *err, const char *what)
                  tx->path);
     else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
         err_fill(err, ERR_PRECONDITION,
-                 "%s: the database %s is damaged (%s); stop, keep a copy of it, and restore a "
-                 "backup",
-                 what, tx->path, sqlite3_errmsg(tx->db));
+                 "%s: the database %s is damaged (%s); " STORE_DAMAGED_ADVICE, what, tx->path,
+                 sqlite3_errmsg(tx->db));
     else if (code == SQLITE_IOERR)
         err_fill(
             err, ERR_INTERNAL,

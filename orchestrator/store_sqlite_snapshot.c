@@ -94,12 +94,7 @@ static int open_source(const char *dir, struct store_tx *tx, struct err *err)
     if (access(path, F_OK) < 0)
         return err_errno(err, errno, "there is no database of an orchestrator to back up at %s",
                          path);
-    if (store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0)
-        return -1;
-    /* Whoever closes last moves the log into the database. That is the orchestrator's to do, also
-     * when it was killed and will be started again. */
-    (void)sqlite3_db_config(tx->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    return 0;
+    return store_db_connect(tx, SQLITE_OPEN_READWRITE, err);
 }
 
 static int take_copy(const char *dir, struct store_tx *to, struct err *err)
@@ -123,8 +118,12 @@ int store_snapshot_make(const char *dir, const char *path, const struct store_fi
         take_copy(dir, &to, err) < 0)
         return -1;
     /* Of the copy, so that nobody is held up by it. */
-    if (store_db_check_pages(&to, err) < 0)
-        return err_wrap(err, "the copy of %s/" STORE_DB_FILE " is not well", dir);
+    char found[STORE_TEXT_MAX];
+    if (store_db_find_damage(&to, found, err) < 0)
+        return -1;
+    if (*found)
+        return err_set(err, ERR_PRECONDITION,
+                       "%s/" STORE_DB_FILE " is damaged (%s); " STORE_DAMAGED_ADVICE, dir, found);
     if (leave_log(&to, err) < 0)
         return -1;
     return add_files(&to, files, count, now_ms, err);
@@ -141,9 +140,10 @@ static int no_backup(const char *path, struct err *err)
         path);
 }
 
-static int unusable(struct err *err)
+static int unusable(const char *path, const char *why, struct err *err)
 {
-    return err_wrap(err, "this backup cannot be used");
+    return err_set(err, ERR_PRECONDITION, "the backup %s is damaged (%s); use another one", path,
+                   why);
 }
 
 /* A table of that name that is not ours fails when it is read. */
@@ -229,12 +229,17 @@ static int read_snapshot(const char *path, struct store_tx *to, struct err *err)
     if (access(path, R_OK) < 0)
         return err_errno(err, errno, "cannot read the backup %s", path);
     if (store_db_connect(&from, SQLITE_OPEN_READONLY, err) < 0)
-        return from.db && sqlite3_errcode(from.db) == SQLITE_NOTADB ? no_backup(path, err)
-                                                                    : unusable(err);
+        return from.db && sqlite3_errcode(from.db) == SQLITE_NOTADB
+                   ? no_backup(path, err)
+                   : unusable(path, sqlite3_errmsg(from.db), err);
     if (check_is_snapshot(&from, err) < 0)
         return -1;
-    if (store_db_check_pages(&from, err) < 0)
-        return unusable(err);
+    char found[STORE_TEXT_MAX];
+    struct err why = { 0 };
+    if (store_db_find_damage(&from, found, &why) < 0)
+        return unusable(path, sqlite3_errmsg(from.db), err);
+    if (*found)
+        return unusable(path, found, err);
     return copy_pages(&from, to, err);
 }
 

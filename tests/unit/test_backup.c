@@ -196,9 +196,9 @@ Test(backup_file, is_not_restored_when_it_is_cut_or_spoilt)
     struct stat st;
     cr_assert_eq(stat(saved, &st), 0);
     spoil(saved, 40960);
-    expect_no_restore("this backup cannot be used");
+    expect_no_restore("is damaged");
     cr_assert_eq(truncate(saved, st.st_size / 2), 0);
-    expect_no_restore("this backup cannot be used");
+    expect_no_restore("is damaged");
 }
 
 Test(backup_file, is_not_restored_with_files_of_other_names)
