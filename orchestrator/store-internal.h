@@ -28,6 +28,7 @@ struct store_tx {
     bool made;         /* the file was missing or empty */
     bool audit_broken; /* the audit's end is not where the notes say, when it was opened */
     bool full_sync;    /* PRAGMA synchronous is FULL, not NORMAL */
+    char action[STORE_ACTOR_MAX]; /* of this transaction's last audit row; for failpoints */
     sqlite3_stmt *audit[AUDIT_STATEMENT_COUNT_];
 };
 

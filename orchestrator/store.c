@@ -7,8 +7,11 @@
  * each, so that one that fails undoes itself alone. */
 #include "orchestrator/store-internal.h"
 
+#include "common/failpoint.h"
+
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
 
 struct store {
     struct store_tx tx;
@@ -33,6 +36,7 @@ static int begin(struct store_tx *tx, bool durable, struct err *err)
             return -1;
         tx->full_sync = durable;
     }
+    tx->action[0] = '\0';
     return store_sql_exec(tx, "BEGIN IMMEDIATE", "cannot begin a transaction", err);
 }
 
@@ -94,6 +98,28 @@ static int run_jobs(struct store_tx *tx, struct store_job *jobs, struct err *why
     return 0;
 }
 
+/* Where a test may kill us, by what the transaction does: its last row in the audit. */
+static void failpoint_at(const char *where, const struct store_tx *tx)
+{
+#ifdef SANDSTORM_FAILPOINTS
+    char name[STORE_ACTOR_MAX + 32];
+    (void)snprintf(name, sizeof(name), "store.%s.%s", where, tx->action);
+    failpoint(name);
+#else
+    (void)where;
+    (void)tx;
+#endif
+}
+
+static int commit(struct store_tx *tx, struct err *err)
+{
+    failpoint_at("saving", tx);
+    if (store_sql_exec(tx, "COMMIT", "cannot save", err) < 0)
+        return -1;
+    failpoint_at("saved", tx);
+    return 0;
+}
+
 static void run_batch(struct store_tx *tx, struct store_job *jobs)
 {
     bool durable = false;
@@ -104,8 +130,7 @@ static void run_batch(struct store_tx *tx, struct store_job *jobs)
         durable |= job->durable;
     }
     struct err why = { 0 };
-    if (begin(tx, durable, &why) < 0 || run_jobs(tx, jobs, &why) < 0 ||
-        store_sql_exec(tx, "COMMIT", "cannot save", &why) < 0) {
+    if (begin(tx, durable, &why) < 0 || run_jobs(tx, jobs, &why) < 0 || commit(tx, &why) < 0) {
         undo(tx);
         fail_all(jobs, &why);
     }

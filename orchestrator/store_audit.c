@@ -133,6 +133,7 @@ int store_audit_append(struct store_tx *tx, const struct audit_entry *entry, str
     copy_text(row.target, sizeof(row.target), entry->target);
     copy_text(row.detail, sizeof(row.detail), entry->detail);
     hash_row(previous, &row);
+    (void)memcpy(tx->action, row.action, sizeof(tx->action));
     return insert_row(tx, &row, err);
 }
 
