@@ -76,7 +76,7 @@ int state_verb_repair(const char *state_dir, struct err *err)
         (void)printf("Rows of the audit are missing, so its chain is broken there: 'sandstorm "
                      "audit --verify' says where, from now on.\n");
     if (losses.any)
-        (void)printf("What is missing is forgotten: look through 'sandstorm ls --all', 'sandstorm "
+        (void)printf("What is missing is forgotten: look through 'sandstorm ls', 'sandstorm "
                      "client list' and 'sandstorm token list', and revoke again what was revoked. "
                      "A backup, if there is one, may know more.\n");
     return 0;

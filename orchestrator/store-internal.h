@@ -27,6 +27,7 @@ struct store_tx {
     sqlite3 *db;
     bool made;         /* the file was missing or empty */
     bool audit_broken; /* the audit's end is not where the notes say, when it was opened */
+    bool marked;       /* DIR/lock says that the log is needed */
     bool full_sync;    /* PRAGMA synchronous is FULL, not NORMAL */
     char action[STORE_ACTOR_MAX]; /* of this transaction's last audit row; for failpoints */
     sqlite3_stmt *audit[AUDIT_STATEMENT_COUNT_];
@@ -43,6 +44,15 @@ int store_db_connect(struct store_tx *tx, int flags, struct err *err) must_use;
 /* Whoever closes last moves the log into the database and removes it; one that is only looked at
  * keeps its log, and so do all until store_db_open() has found nothing wrong. */
 void store_db_keep_log(struct store_tx *tx, bool keep);
+/* The database was not closed in order, and its log is not there; the lock is held. */
+int store_db_log_lost(const struct store_tx *tx, bool *ret, struct err *err) must_use;
+int store_db_check_log(const struct store_tx *tx, struct err *err) must_use;
+/* From here on the log is needed; and not any more. */
+int store_db_mark_open(const struct store_tx *tx, struct err *err) must_use;
+int store_db_mark_closed(const struct store_tx *tx, struct err *err) must_use;
+/* Every table and column that the migrations make is there, whatever the version says. */
+int store_db_check_schema(struct store_tx *tx, struct err *err) must_use;
+bool store_db_has_column(struct store_tx *tx, const char *table, const char *column);
 int store_db_check_owner(struct store_tx *tx, struct err *err) must_use;
 int store_db_check_version(struct store_tx *tx, int64_t *ret, struct err *err) must_use;
 int store_db_check_damage(struct store_tx *tx, struct err *err) must_use;

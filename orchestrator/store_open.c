@@ -1,11 +1,9 @@
 /* Owns what has to be right before the first job: DIR/lock, the file's mode, the checks of what is
  * in it, and the migrations, which are the schema. orchestrator/store.c calls it once, and once
- * more to close. Next: orchestrator/store_sql.c.
+ * more to close. Next: orchestrator/store_sqlite_check.c.
  *
  * Nothing that is not ours is written to: a file with other contents is refused as it is. */
 #include "orchestrator/store-internal.h"
-
-#include "common/utf8.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -88,7 +86,10 @@ static int lock_dir(int directory, struct store_tx *tx, struct err *err)
 {
     tx->lock = openat(directory, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, STORE_DB_MODE);
     if (tx->lock < 0)
-        return err_errno(err, errno, "cannot open %s/lock", tx->dir);
+        return err_errno(err, errno,
+                         "cannot open %s/lock; see that this user may write there, and that the "
+                         "filesystem is not read-only",
+                         tx->dir);
     if (flock(tx->lock, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno == EWOULDBLOCK)
@@ -212,45 +213,6 @@ int store_db_check_version(struct store_tx *tx, int64_t *ret, struct err *err)
     return 0;
 }
 
-/* The first complaint of a check, "" when there is none. */
-static int complaint(struct store_tx *tx, const char *sql, const char *none,
-                     char ret[STORE_TEXT_MAX], struct err *err)
-{
-    static const char what[] = "cannot check the database";
-    CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
-    bool row = false;
-    if (store_sql_prepare(tx, sql, what, &statement, err) < 0 ||
-        store_sql_step(tx, statement, what, &row, err) < 0)
-        return -1;
-    const char *said = row ? (const char *)sqlite3_column_text(statement, 0) : none;
-    (void)snprintf(ret, STORE_TEXT_MAX, "%s", said && strcmp(said, none) != 0 ? said : "");
-    utf8_clean(ret);
-    return 0;
-}
-
-int store_db_find_damage(struct store_tx *tx, char ret[STORE_TEXT_MAX], struct err *err)
-{
-    if (complaint(tx, "PRAGMA integrity_check(1)", "ok", ret, err) < 0)
-        return -1;
-    if (*ret)
-        return 0;
-    return complaint(tx,
-                     "SELECT 'a row of ' || \"table\" || ' belongs to no row of ' || parent"
-                     " FROM pragma_foreign_key_check LIMIT 1",
-                     "", ret, err);
-}
-
-int store_db_check_damage(struct store_tx *tx, struct err *err)
-{
-    char found[STORE_TEXT_MAX];
-    if (store_db_find_damage(tx, found, err) < 0)
-        return -1;
-    if (!*found)
-        return 0;
-    return err_set(err, ERR_PRECONDITION, "%s is damaged (%s); " STORE_DAMAGED_ADVICE, tx->path,
-                   found);
-}
-
 static int use_log(struct store_tx *tx, struct err *err)
 {
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -312,18 +274,25 @@ int store_db_open(const char *dir, struct store_tx *tx, struct err *err)
 {
     int64_t version = 0;
     if (store_db_lock(dir, tx, err) < 0 || make_file(tx, err) < 0 ||
-        store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 || own(tx, err) < 0 ||
-        store_db_check_version(tx, &version, err) < 0 || store_db_check_damage(tx, err) < 0 ||
-        use_log(tx, err) < 0 || store_db_migrate(tx, version, err) < 0)
+        store_db_check_log(tx, err) < 0 || store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 ||
+        own(tx, err) < 0 || store_db_check_version(tx, &version, err) < 0 ||
+        store_db_check_damage(tx, err) < 0 || use_log(tx, err) < 0 ||
+        store_db_migrate(tx, version, err) < 0 || store_db_check_schema(tx, err) < 0 ||
+        store_audit_check_end(tx, &tx->audit_broken, err) < 0 || store_db_mark_open(tx, err) < 0)
         return -1;
     store_db_keep_log(tx, false);
-    return store_audit_check_end(tx, &tx->audit_broken, err);
+    tx->marked = true;
+    return 0;
 }
 
 void store_db_close(struct store_tx *tx)
 {
     for (size_t i = 0; i < ELEMENTS(tx->audit); i++)
         store_sql_finalize(&tx->audit[i]);
+    /* Before the log goes: a kill between the two must not look like a loss. One that cannot be
+     * written makes the next start ask. */
+    if (tx->marked && store_db_mark_closed(tx, NULL) < 0)
+        store_db_keep_log(tx, true);
     /* Moves the log into the file and removes it; what fails of that is done at the next open. */
     int r = sqlite3_close(tx->db);
     (void)r;

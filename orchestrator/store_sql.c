@@ -16,6 +16,11 @@ void store_sql_fill(struct store_tx *tx, struct err *err, const char *what)
         err_fill(err, ERR_UNAVAILABLE,
                  "%s: another program holds the database %s; end it, then try again", what,
                  tx->path);
+    else if (code == SQLITE_READONLY)
+        err_fill(err, ERR_UNAVAILABLE,
+                 "%s: %s cannot be written; see that this user may write there, and that the "
+                 "filesystem is not read-only",
+                 what, tx->path);
     else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
         err_fill(err, ERR_PRECONDITION,
                  "%s: the database %s is damaged (%s); " STORE_DAMAGED_ADVICE, what, tx->path,

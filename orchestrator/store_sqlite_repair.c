@@ -24,6 +24,7 @@
 
 struct repair {
     const char *dir;
+    bool log_lost;
     struct store_tx old, new;
     void (*each)(void *userdata, const struct store_salvage *salvage);
     void *userdata;
@@ -190,8 +191,9 @@ static int name_kept(const char *dir, char ret[STORE_KEPT_MAX], struct err *err)
     return 0;
 }
 
-static int swap_in(const char *dir, char ret_kept[STORE_KEPT_MAX], struct err *err)
+static int swap_in(const struct store_tx *lock, char ret_kept[STORE_KEPT_MAX], struct err *err)
 {
+    const char *dir = lock->dir;
     char log[STORE_KEPT_MAX + 8];
     if (name_kept(dir, ret_kept, err) < 0)
         return -1;
@@ -206,6 +208,8 @@ static int swap_in(const char *dir, char ret_kept[STORE_KEPT_MAX], struct err *e
         return err_nomem(err);
     }
     (void)unlink(memory);
+    if (store_db_mark_closed(lock, err) < 0) /* the new one needs no log */
+        return -1;
     return move(dir, REPAIRED, STORE_DB_FILE, err);
 }
 
@@ -255,16 +259,17 @@ static int rebuild(struct repair *repair, bool *ret_needed, struct err *err)
         store_db_check_owner(old, err) < 0 || store_db_check_version(old, &version, err) < 0)
         return err_wrap(err, "nothing was changed");
     /* A check that breaks off has found something, too. */
-    *ret_needed = store_db_find_damage(old, found, &broken_off) < 0 || *found;
+    *ret_needed = repair->log_lost || store_db_find_damage(old, found, &broken_off) < 0 || *found;
     return *ret_needed ? build(repair, err) : 0;
 }
 
-static int rebuild_and_close(const char *dir,
+static int rebuild_and_close(const char *dir, bool log_lost,
                              void (*each)(void *userdata, const struct store_salvage *salvage),
                              void *userdata, bool *ret_needed, struct err *err)
 {
     CLEANUP_REPAIR struct repair repair = {
         .dir = dir,
+        .log_lost = log_lost,
         .old = { .lock = -1 },
         .new = { .lock = -1 },
         .each = each,
@@ -280,13 +285,15 @@ int store_repair(const char *dir, void (*each)(void *userdata, const struct stor
     if (store_db_lock(dir, &lock, err) < 0)
         return -1;
     *ret_needed = true;
-    if (is_there(dir, REPAIRED))
-        return swap_in(dir, ret_kept, err);
-    if (rebuild_and_close(dir, each, userdata, ret_needed, err) < 0)
-        return -1;
-    if (!*ret_needed)
-        return 0;
-    if (move(dir, BUILDING, REPAIRED, err) < 0)
-        return -1;
-    return swap_in(dir, ret_kept, err);
+    if (!is_there(dir, REPAIRED)) {
+        bool log_lost = false;
+        if (store_db_log_lost(&lock, &log_lost, err) < 0 ||
+            rebuild_and_close(dir, log_lost, each, userdata, ret_needed, err) < 0)
+            return -1;
+        if (!*ret_needed)
+            return 0;
+        if (move(dir, BUILDING, REPAIRED, err) < 0)
+            return -1;
+    }
+    return swap_in(&lock, ret_kept, err);
 }

@@ -27,17 +27,6 @@ static void walk_done(struct walk *walk)
     store_sql_finalize(&walk->write);
 }
 
-static bool has_column(struct store_tx *tx, const char *table, const char *column)
-{
-    CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
-    if (sqlite3_prepare_v2(tx->db, "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2", -1,
-                           &statement, NULL) != SQLITE_OK)
-        return false;
-    store_bind_text(statement, 1, table);
-    store_bind_text(statement, 2, column);
-    return sqlite3_step(statement) == SQLITE_ROW;
-}
-
 /* An older database has fewer; the others get what the migrations give them. */
 static int find_columns(struct walk *walk, struct err *err)
 {
@@ -55,7 +44,7 @@ static int find_columns(struct walk *walk, struct err *err)
         if (!row)
             return 0;
         const char *name = (const char *)sqlite3_column_text(statement, 0);
-        if (!name || !has_column(walk->from, walk->table, name))
+        if (!name || !store_db_has_column(walk->from, walk->table, name))
             continue;
         int n = snprintf(walk->columns + used, sizeof(walk->columns) - used, "%s\"%s\"",
                          walk->count > 0 ? ", " : "", name);
