@@ -1,9 +1,9 @@
 /* What can be wrong with a database that is ours: pages, references, tables, and a log that has
- * gone. orchestrator/store_open.c asks before the first job, and those who back up and repair ask
- * as well. Next: orchestrator/store_sql.c.
+ * gone. orchestrator/store_sqlite_open.c asks before the first job, and those who back up and
+ * repair ask as well. Next: orchestrator/store_sqlite_sql.c.
  *
  * Nothing here mends anything: what is found is told with the operator's choices. */
-#include "orchestrator/store-internal.h"
+#include "orchestrator/store_sqlite.h"
 
 #include "common/utf8.h"
 
@@ -47,8 +47,8 @@ int store_db_check_damage(struct store_tx *tx, struct err *err)
         return -1;
     if (!*found)
         return 0;
-    return err_set(err, ERR_PRECONDITION, "%s is damaged (%s); " STORE_DAMAGED_ADVICE, tx->path,
-                   found);
+    return err_set(err, ERR_PRECONDITION, "%s is damaged (%s); " STORE_DAMAGED_ADVICE,
+                   store_sqlite(tx)->path, found);
 }
 
 /* Tables. */
@@ -56,8 +56,9 @@ int store_db_check_damage(struct store_tx *tx, struct err *err)
 bool store_db_has_column(struct store_tx *tx, const char *table, const char *column)
 {
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
-    if (sqlite3_prepare_v2(tx->db, "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2", -1,
-                           &statement, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(store_sqlite(tx)->db,
+                           "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2", -1, &statement,
+                           NULL) != SQLITE_OK)
         return false;
     store_bind_text(statement, 1, table);
     store_bind_text(statement, 2, column);
@@ -84,22 +85,23 @@ static int compare_schema(struct store_tx *tx, struct store_tx *wanted, struct e
         const char *column = (const char *)sqlite3_column_text(statement, 1);
         if (table && column && !store_db_has_column(tx, table, column))
             return err_set(err, ERR_PRECONDITION,
-                           "%s is damaged (it has no %s.%s); " STORE_DAMAGED_ADVICE, tx->path,
-                           table, column);
+                           "%s is damaged (it has no %s.%s); " STORE_DAMAGED_ADVICE,
+                           store_sqlite(tx)->path, table, column);
     }
 }
 
 int store_db_check_schema(struct store_tx *tx, struct err *err)
 {
-    struct store_tx wanted = { .lock = -1, .path = strdup(":memory:") };
+    struct store_sqlite wanted = STORE_SQLITE_NONE;
+    wanted.path = strdup(":memory:");
     int r = wanted.path ? 0 : err_nomem(err);
     if (r == 0)
-        r = store_db_connect(&wanted, SQLITE_OPEN_READWRITE, err);
+        r = store_db_connect(&wanted.tx, SQLITE_OPEN_READWRITE, err);
     if (r == 0)
-        r = store_db_migrate(&wanted, 0, err);
+        r = store_db_migrate(&wanted.tx, 0, err);
     if (r == 0)
-        r = compare_schema(tx, &wanted, err);
-    store_db_close(&wanted);
+        r = compare_schema(tx, &wanted.tx, err);
+    store_db_close(&wanted.tx);
     return r;
 }
 
@@ -108,28 +110,28 @@ int store_db_check_schema(struct store_tx *tx, struct err *err)
 
 static const char open_mark[] = "open\n";
 
-static int log_is_there(const struct store_tx *tx, bool *ret, struct err *err)
+static int log_is_there(struct store_tx *tx, bool *ret, struct err *err)
 {
     char path[4096];
     struct stat st;
-    (void)snprintf(path, sizeof(path), "%s-wal", tx->path);
+    (void)snprintf(path, sizeof(path), "%s-wal", store_sqlite(tx)->path);
     *ret = lstat(path, &st) == 0;
     return *ret || errno == ENOENT ? 0 : err_errno(err, errno, "cannot stat %s", path);
 }
 
-int store_db_log_lost(const struct store_tx *tx, bool *ret, struct err *err)
+int store_db_log_lost(struct store_tx *tx, bool *ret, struct err *err)
 {
     char mark[sizeof(open_mark)] = "";
     bool log = false;
-    if (pread(tx->lock, mark, sizeof(open_mark) - 1, 0) < 0)
-        return err_errno(err, errno, "cannot read %s/lock", tx->dir);
+    if (pread(store_sqlite(tx)->lock, mark, sizeof(open_mark) - 1, 0) < 0)
+        return err_errno(err, errno, "cannot read %s/lock", store_sqlite(tx)->dir);
     if (log_is_there(tx, &log, err) < 0)
         return -1;
     *ret = !log && strcmp(mark, open_mark) == 0;
     return 0;
 }
 
-int store_db_check_log(const struct store_tx *tx, struct err *err)
+int store_db_check_log(struct store_tx *tx, struct err *err)
 {
     bool lost = false;
     if (store_db_log_lost(tx, &lost, err) < 0)
@@ -139,24 +141,26 @@ int store_db_check_log(const struct store_tx *tx, struct err *err)
     return err_set(err, ERR_PRECONDITION,
                    "%s was not closed in order, and its log (-wal), which holds what was saved "
                    "last, is gone. Put the log back; or " STORE_DAMAGED_ADVICE,
-                   tx->path);
+                   store_sqlite(tx)->path);
 }
 
 /* After the log has come to disk, so that a power cut leaves no mark without it. */
-int store_db_mark_open(const struct store_tx *tx, struct err *err)
+int store_db_mark_open(struct store_tx *tx, struct err *err)
 {
-    CLEANUP_FD int directory = open(tx->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP_FD int directory = open(store_sqlite(tx)->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0 || fsync(directory) < 0)
-        return err_errno(err, errno, "cannot bring the directory %s to disk", tx->dir);
-    if (pwrite(tx->lock, open_mark, sizeof(open_mark) - 1, 0) != (ssize_t)sizeof(open_mark) - 1 ||
-        fsync(tx->lock) < 0)
-        return err_errno(err, errno, "cannot write %s/lock", tx->dir);
+        return err_errno(err, errno, "cannot bring the directory %s to disk",
+                         store_sqlite(tx)->dir);
+    if (pwrite(store_sqlite(tx)->lock, open_mark, sizeof(open_mark) - 1, 0) !=
+            (ssize_t)sizeof(open_mark) - 1 ||
+        fsync(store_sqlite(tx)->lock) < 0)
+        return err_errno(err, errno, "cannot write %s/lock", store_sqlite(tx)->dir);
     return 0;
 }
 
-int store_db_mark_closed(const struct store_tx *tx, struct err *err)
+int store_db_mark_closed(struct store_tx *tx, struct err *err)
 {
-    if (ftruncate(tx->lock, 0) < 0 || fsync(tx->lock) < 0)
-        return err_errno(err, errno, "cannot write %s/lock", tx->dir);
+    if (ftruncate(store_sqlite(tx)->lock, 0) < 0 || fsync(store_sqlite(tx)->lock) < 0)
+        return err_errno(err, errno, "cannot write %s/lock", store_sqlite(tx)->dir);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* Owns the way from a damaged database to a new one with what could still be read.
  * orchestrator/main.c calls it for its verb. Next: orchestrator/store_sqlite_salvage.c for the rows
- * of a table, orchestrator/store_open.c for the tables themselves.
+ * of a table, orchestrator/store_sqlite_open.c for the tables themselves.
  *
  * The new one is built under a name of its own and gets its last name but one, REPAIRED, when it is
  * whole and on disk. From then on the repair is decided: a next one goes on with moving the files,
@@ -20,22 +20,19 @@
 #define REPAIRED   STORE_DB_FILE ".repaired"
 #define TABLES_MAX 64u
 
-#define CLEANUP_TX CLEANUP(store_db_close)
-
 struct repair {
     const char *dir;
     bool log_lost;
-    struct store_tx old, new;
+    struct store_sqlite old, new;
     void (*each)(void *userdata, const struct store_salvage *salvage);
     void *userdata;
 };
 
 static int set_path(struct store_tx *tx, const char *dir, const char *name, struct err *err)
 {
-    tx->lock = -1;
-    if (asprintf(&tx->path, "%s/%s", dir, name) >= 0)
+    if (asprintf(&store_sqlite(tx)->path, "%s/%s", dir, name) >= 0)
         return 0;
-    tx->path = NULL;
+    store_sqlite(tx)->path = NULL;
     return err_nomem(err);
 }
 
@@ -51,14 +48,14 @@ static bool is_there(const char *dir, const char *name)
 
 static int begin_new(struct repair *repair, struct err *err)
 {
-    struct store_tx *tx = &repair->new;
+    struct store_tx *tx = &repair->new.tx;
     if (set_path(tx, repair->dir, BUILDING, err) < 0)
         return -1;
-    (void)unlink(tx->path); /* of a repair that was killed */
-    CLEANUP_FD int fd =
-        open(tx->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, STORE_DB_MODE);
+    (void)unlink(store_sqlite(tx)->path); /* of a repair that was killed */
+    CLEANUP_FD int fd = open(store_sqlite(tx)->path,
+                             O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, STORE_DB_MODE);
     if (fd < 0 || fchmod(fd, STORE_DB_MODE) < 0)
-        return err_errno(err, errno, "cannot make %s", tx->path);
+        return err_errno(err, errno, "cannot make %s", store_sqlite(tx)->path);
     close_fd(&fd); /* before SQLite opens it, see fcntl(2) */
     if (store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 || store_db_mark(tx, err) < 0 ||
         store_db_migrate(tx, 0, err) < 0)
@@ -112,11 +109,11 @@ static int copy_tables(struct repair *repair, struct err *err)
     char names[TABLES_MAX][STORE_ACTOR_MAX];
     unsigned count = 0;
     int r = 0;
-    if (list_tables(&repair->new, names, &count, err) < 0)
+    if (list_tables(&repair->new.tx, names, &count, err) < 0)
         return -1;
     for (unsigned i = 0; i < count; i++) {
         struct store_salvage salvage;
-        if (store_salvage_table(&repair->old, &repair->new, names[i], &salvage, err) < 0)
+        if (store_salvage_table(&repair->old.tx, &repair->new.tx, names[i], &salvage, err) < 0)
             return -1;
         repair->each(repair->userdata, &salvage);
         /* The others are shown all the same; the first reason is the one to tell. */
@@ -132,20 +129,20 @@ static int finish_audit(struct repair *repair, struct err *err)
 {
     const struct audit_entry entry = { "system", "store.repair", "", true,
                                        "rows that could not be read any more are missing" };
-    if (store_sql_exec(&repair->new,
+    if (store_sql_exec(&repair->new.tx,
                        "INSERT OR IGNORE INTO notes SELECT 'audit_head', coalesce(max(seq), 0),"
                        " coalesce((SELECT hash FROM audit ORDER BY seq DESC LIMIT 1),"
                        " zeroblob(32)) FROM audit",
                        "cannot note where the audit ends", err) < 0 ||
-        store_audit_append(&repair->new, &entry, err) < 0)
+        store_audit_append(&repair->new.tx, &entry, err) < 0)
         return -1;
-    return store_sql_exec(&repair->new, "COMMIT", "cannot save what was repaired", err);
+    return store_sql_exec(&repair->new.tx, "COMMIT", "cannot save what was repaired", err);
 }
 
 static int check_new(struct repair *repair, struct err *err)
 {
     char found[STORE_TEXT_MAX];
-    if (store_db_find_damage(&repair->new, found, err) < 0)
+    if (store_db_find_damage(&repair->new.tx, found, err) < 0)
         return -1;
     if (*found)
         return err_set(err, ERR_INTERNAL,
@@ -191,9 +188,9 @@ static int name_kept(const char *dir, char ret[STORE_KEPT_MAX], struct err *err)
     return 0;
 }
 
-static int swap_in(const struct store_tx *lock, char ret_kept[STORE_KEPT_MAX], struct err *err)
+static int swap_in(struct store_tx *lock, char ret_kept[STORE_KEPT_MAX], struct err *err)
 {
-    const char *dir = lock->dir;
+    const char *dir = store_sqlite(lock)->dir;
     char log[STORE_KEPT_MAX + 8];
     if (name_kept(dir, ret_kept, err) < 0)
         return -1;
@@ -225,8 +222,8 @@ static int sync_path(const char *path, struct err *err)
 
 static void repair_done(struct repair *repair)
 {
-    store_db_close(&repair->new);
-    store_db_close(&repair->old);
+    store_db_close(&repair->new.tx);
+    store_db_close(&repair->old.tx);
 }
 #define CLEANUP_REPAIR CLEANUP(repair_done)
 
@@ -244,7 +241,7 @@ static int build(struct repair *repair, struct err *err)
 /* Both databases are closed again before a file is moved. */
 static int rebuild(struct repair *repair, bool *ret_needed, struct err *err)
 {
-    struct store_tx *old = &repair->old;
+    struct store_tx *old = &repair->old.tx;
     char found[STORE_TEXT_MAX] = "";
     int64_t version = 0;
     struct err broken_off;
@@ -254,7 +251,7 @@ static int rebuild(struct repair *repair, bool *ret_needed, struct err *err)
         return err_set(err, ERR_NOT_FOUND,
                        "there is no %s; bring back a backup with 'sandstorm-orchestrator restore "
                        "FILE'",
-                       old->path);
+                       store_sqlite(old)->path);
     if (store_db_connect(old, SQLITE_OPEN_READWRITE, err) < 0 ||
         store_db_check_owner(old, err) < 0 || store_db_check_version(old, &version, err) < 0)
         return err_wrap(err, "nothing was changed");
@@ -270,8 +267,8 @@ static int rebuild_and_close(const char *dir, bool log_lost,
     CLEANUP_REPAIR struct repair repair = {
         .dir = dir,
         .log_lost = log_lost,
-        .old = { .lock = -1 },
-        .new = { .lock = -1 },
+        .old = STORE_SQLITE_NONE,
+        .new = STORE_SQLITE_NONE,
         .each = each,
         .userdata = userdata,
     };
@@ -281,13 +278,13 @@ static int rebuild_and_close(const char *dir, bool log_lost,
 int store_repair(const char *dir, void (*each)(void *userdata, const struct store_salvage *salvage),
                  void *userdata, bool *ret_needed, char ret_kept[STORE_KEPT_MAX], struct err *err)
 {
-    CLEANUP_TX struct store_tx lock = { .lock = -1 };
-    if (store_db_lock(dir, &lock, err) < 0)
+    CLEANUP_SQLITE struct store_sqlite lock = STORE_SQLITE_NONE;
+    if (store_db_lock(dir, &lock.tx, err) < 0)
         return -1;
     *ret_needed = true;
     if (!is_there(dir, REPAIRED)) {
         bool log_lost = false;
-        if (store_db_log_lost(&lock, &log_lost, err) < 0 ||
+        if (store_db_log_lost(&lock.tx, &log_lost, err) < 0 ||
             rebuild_and_close(dir, log_lost, each, userdata, ret_needed, err) < 0)
             return -1;
         if (!*ret_needed)
@@ -295,5 +292,5 @@ int store_repair(const char *dir, void (*each)(void *userdata, const struct stor
         if (move(dir, BUILDING, REPAIRED, err) < 0)
             return -1;
     }
-    return swap_in(&lock, ret_kept, err);
+    return swap_in(&lock.tx, ret_kept, err);
 }

@@ -64,11 +64,12 @@ static bool prepare_read(struct walk *walk)
     (void)snprintf(sql, sizeof(sql),
                    "SELECT rowid, %s FROM \"%s\" NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid",
                    walk->columns, walk->table);
-    if (sqlite3_prepare_v2(walk->from->db, sql, -1, &walk->read, NULL) == SQLITE_OK)
+    if (sqlite3_prepare_v2(store_sqlite(walk->from)->db, sql, -1, &walk->read, NULL) == SQLITE_OK)
         return true;
     walk->numbered = false;
     (void)snprintf(sql, sizeof(sql), "SELECT 0, %s FROM \"%s\"", walk->columns, walk->table);
-    return sqlite3_prepare_v2(walk->from->db, sql, -1, &walk->read, NULL) == SQLITE_OK;
+    return sqlite3_prepare_v2(store_sqlite(walk->from)->db, sql, -1, &walk->read, NULL) ==
+           SQLITE_OK;
 }
 
 static int prepare_write(struct walk *walk, struct err *err)
@@ -162,7 +163,7 @@ static uint64_t count_known(struct store_tx *tx, const char *table)
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
     char sql[SQL_MAX];
     (void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM \"%s\"", table);
-    if (sqlite3_prepare_v2(tx->db, sql, -1, &statement, NULL) != SQLITE_OK ||
+    if (sqlite3_prepare_v2(store_sqlite(tx)->db, sql, -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_step(statement) != SQLITE_ROW)
         return 0;
     return (uint64_t)MAX(sqlite3_column_int64(statement, 0), (int64_t)0);

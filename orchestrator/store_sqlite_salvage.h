@@ -1,7 +1,7 @@
 /* One table of a repair; for orchestrator/store_sqlite_repair.c only. The store's thread. */
 #pragma once
 
-#include "orchestrator/store-internal.h"
+#include "orchestrator/store_sqlite.h"
 #include "orchestrator/store_tools.h"
 
 /* Copies what can be read. What cannot be read is no error but in the answer; one of the new

@@ -1,9 +1,10 @@
 /* Owns the form of a snapshot: the database itself, copied page by page inside one read
  * transaction, plus a table with the files that travel with it and a note of the time.
- * orchestrator/backup.c calls it. Next: orchestrator/store_open.c for the checks, libsqlite3.
+ * orchestrator/backup.c calls it. Next: orchestrator/store_sqlite_open.c for the checks,
+ * libsqlite3.
  *
  * The copy is a database like any other, so whoever has lost this program can still read it. */
-#include "orchestrator/store-internal.h"
+#include "orchestrator/store_sqlite.h"
 #include "orchestrator/store_tools.h"
 
 #include <stdio.h>
@@ -15,17 +16,16 @@
 
 static int copy_name(struct store_tx *tx, const char *path, struct err *err)
 {
-    tx->lock = -1;
-    tx->path = strdup(path);
-    return tx->path ? 0 : err_nomem(err);
+    store_sqlite(tx)->path = strdup(path);
+    return store_sqlite(tx)->path ? 0 : err_nomem(err);
 }
-#define CLEANUP_TX CLEANUP(store_db_close)
 
 /* In one step: a second one would have to begin again whenever somebody wrote between the two. */
 static int copy_pages(struct store_tx *from, struct store_tx *to, struct err *err)
 {
     static const char what[] = "cannot copy the database";
-    sqlite3_backup *backup = sqlite3_backup_init(to->db, "main", from->db, "main");
+    sqlite3_backup *backup =
+        sqlite3_backup_init(store_sqlite(to)->db, "main", store_sqlite(from)->db, "main");
     if (!backup)
         return store_sql_fail(to, err, what);
     int r = sqlite3_backup_step(backup, -1);
@@ -37,7 +37,7 @@ static int copy_pages(struct store_tx *from, struct store_tx *to, struct err *er
     int code = r & 0xff;
     if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_BUSY)
         return err_set(err, ERR_PRECONDITION, "%s: SQLite says \"%s\" about %s", what,
-                       sqlite3_errstr(r), from->path);
+                       sqlite3_errstr(r), store_sqlite(from)->path);
     return store_sql_fail(to, err, what);
 }
 
@@ -99,34 +99,34 @@ static int open_source(const char *dir, struct store_tx *tx, struct err *err)
 
 static int take_copy(const char *dir, struct store_tx *to, struct err *err)
 {
-    CLEANUP_TX struct store_tx from = { .lock = -1 };
+    CLEANUP_SQLITE struct store_sqlite from = STORE_SQLITE_NONE;
     int64_t version = 0;
-    if (open_source(dir, &from, err) < 0 || store_db_check_owner(&from, err) < 0 ||
-        store_db_check_version(&from, &version, err) < 0)
+    if (open_source(dir, &from.tx, err) < 0 || store_db_check_owner(&from.tx, err) < 0 ||
+        store_db_check_version(&from.tx, &version, err) < 0)
         return -1;
     if (version == 0)
         return err_set(err, ERR_PRECONDITION, "%s has nothing in it yet; start the orchestrator",
                        from.path);
-    return copy_pages(&from, to, err);
+    return copy_pages(&from.tx, to, err);
 }
 
 int store_snapshot_make(const char *dir, const char *path, const struct store_file *files,
                         unsigned count, int64_t now_ms, struct err *err)
 {
-    CLEANUP_TX struct store_tx to = { .lock = -1 };
-    if (copy_name(&to, path, err) < 0 || store_db_connect(&to, SQLITE_OPEN_READWRITE, err) < 0 ||
-        take_copy(dir, &to, err) < 0)
+    CLEANUP_SQLITE struct store_sqlite to = STORE_SQLITE_NONE;
+    if (copy_name(&to.tx, path, err) < 0 ||
+        store_db_connect(&to.tx, SQLITE_OPEN_READWRITE, err) < 0 || take_copy(dir, &to.tx, err) < 0)
         return -1;
     /* Of the copy, so that nobody is held up by it. */
     char found[STORE_TEXT_MAX];
-    if (store_db_find_damage(&to, found, err) < 0)
+    if (store_db_find_damage(&to.tx, found, err) < 0)
         return -1;
     if (*found)
         return err_set(err, ERR_PRECONDITION,
                        "%s/" STORE_DB_FILE " is damaged (%s); " STORE_DAMAGED_ADVICE, dir, found);
-    if (leave_log(&to, err) < 0)
+    if (leave_log(&to.tx, err) < 0)
         return -1;
-    return add_files(&to, files, count, now_ms, err);
+    return add_files(&to.tx, files, count, now_ms, err);
 }
 
 /* The way back. */
@@ -155,7 +155,7 @@ static int check_is_snapshot(struct store_tx *tx, struct err *err)
     int64_t version = 0;
     struct err why = { 0 };
     if (store_db_check_owner(tx, &why) < 0)
-        return no_backup(tx->path, err);
+        return no_backup(store_sqlite(tx)->path, err);
     if (store_db_check_version(tx, &version, err) < 0)
         return -1;
     if (store_sql_prepare(tx,
@@ -164,7 +164,7 @@ static int check_is_snapshot(struct store_tx *tx, struct err *err)
                           what, &statement, err) < 0 ||
         store_sql_step(tx, statement, what, &row, err) < 0)
         return -1;
-    return row ? 0 : no_backup(tx->path, err);
+    return row ? 0 : no_backup(store_sqlite(tx)->path, err);
 }
 
 static int read_time(struct store_tx *tx, int64_t *ret, struct err *err)
@@ -177,7 +177,7 @@ static int read_time(struct store_tx *tx, int64_t *ret, struct err *err)
         store_sql_step(tx, statement, what, &row, err) < 0)
         return -1;
     if (!row)
-        return no_backup(tx->path, err);
+        return no_backup(store_sqlite(tx)->path, err);
     *ret = sqlite3_column_int64(statement, 0);
     return 0;
 }
@@ -205,7 +205,7 @@ static int show_files(struct store_tx *tx,
         };
         if (count == STORE_TOOLS_FILES_MAX || file.size > STORE_TOOLS_FILE_MAX ||
             !store_column_text(statement, 0, name, sizeof(name)))
-            return no_backup(tx->path, err);
+            return no_backup(store_sqlite(tx)->path, err);
         if (each(userdata, &file, err) < 0)
             return -1;
     }
@@ -223,24 +223,24 @@ static int drop_files(struct store_tx *tx, struct err *err)
 
 static int read_snapshot(const char *path, struct store_tx *to, struct err *err)
 {
-    CLEANUP_TX struct store_tx from = { .lock = -1 };
-    if (copy_name(&from, path, err) < 0)
+    CLEANUP_SQLITE struct store_sqlite from = STORE_SQLITE_NONE;
+    if (copy_name(&from.tx, path, err) < 0)
         return -1;
     if (access(path, R_OK) < 0)
         return err_errno(err, errno, "cannot read the backup %s", path);
-    if (store_db_connect(&from, SQLITE_OPEN_READONLY, err) < 0)
+    if (store_db_connect(&from.tx, SQLITE_OPEN_READONLY, err) < 0)
         return from.db && sqlite3_errcode(from.db) == SQLITE_NOTADB
                    ? no_backup(path, err)
                    : unusable(path, sqlite3_errmsg(from.db), err);
-    if (check_is_snapshot(&from, err) < 0)
+    if (check_is_snapshot(&from.tx, err) < 0)
         return -1;
     char found[STORE_TEXT_MAX];
     struct err why = { 0 };
-    if (store_db_find_damage(&from, found, &why) < 0)
+    if (store_db_find_damage(&from.tx, found, &why) < 0)
         return unusable(path, sqlite3_errmsg(from.db), err);
     if (*found)
         return unusable(path, found, err);
-    return copy_pages(&from, to, err);
+    return copy_pages(&from.tx, to, err);
 }
 
 int store_snapshot_unpack(const char *path, const char *to,
@@ -248,10 +248,11 @@ int store_snapshot_unpack(const char *path, const char *to,
                                       struct err *err),
                           void *userdata, int64_t *ret_made_ms, struct err *err)
 {
-    CLEANUP_TX struct store_tx tx = { .lock = -1 };
-    if (copy_name(&tx, to, err) < 0 || store_db_connect(&tx, SQLITE_OPEN_READWRITE, err) < 0 ||
-        read_snapshot(path, &tx, err) < 0 || read_time(&tx, ret_made_ms, err) < 0 ||
-        show_files(&tx, each, userdata, err) < 0)
+    CLEANUP_SQLITE struct store_sqlite tx = STORE_SQLITE_NONE;
+    if (copy_name(&tx.tx, to, err) < 0 ||
+        store_db_connect(&tx.tx, SQLITE_OPEN_READWRITE, err) < 0 ||
+        read_snapshot(path, &tx.tx, err) < 0 || read_time(&tx.tx, ret_made_ms, err) < 0 ||
+        show_files(&tx.tx, each, userdata, err) < 0)
         return -1;
-    return drop_files(&tx, err);
+    return drop_files(&tx.tx, err);
 }

@@ -1,6 +1,6 @@
 /* Owns the sandboxes that have joined, and the last few events of each. Jobs of enrolment and of
- * the registry call it. Next: orchestrator/store_sql.c. */
-#include "orchestrator/store-internal.h"
+ * the registry call it. Next: orchestrator/store_sqlite_sql.c. */
+#include "orchestrator/store_sqlite.h"
 
 #include "common/utf8.h"
 
@@ -13,7 +13,8 @@ static int not_found(const char *id, struct err *err)
     return err_set(err, ERR_NOT_FOUND, "there is no sandbox %s; list those that there are", id);
 }
 
-int store_sandbox_put(struct store_tx *tx, const struct sandbox_record *sandbox, struct err *err)
+int store_sqlite_sandbox_put(struct store_tx *tx, const struct sandbox_record *sandbox,
+                             struct err *err)
 {
     static const char what[] = "cannot save the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -43,8 +44,8 @@ static bool read_sandbox(sqlite3_stmt *statement, struct sandbox_record *ret)
            store_column_text(statement, 5, ret->token_id, sizeof(ret->token_id));
 }
 
-int store_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record *ret,
-                      struct err *err)
+int store_sqlite_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record *ret,
+                             struct err *err)
 {
     static const char what[] = "cannot read the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -64,7 +65,8 @@ int store_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record
     return 0;
 }
 
-int store_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms, struct err *err)
+int store_sqlite_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms,
+                                struct err *err)
 {
     static const char what[] = "cannot revoke the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -78,10 +80,10 @@ int store_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms, st
     store_bind_int(statement, 2, now_ms);
     if (store_sql_run(tx, statement, what, err) < 0)
         return -1;
-    return sqlite3_changes(tx->db) == 0 ? not_found(id, err) : 0;
+    return sqlite3_changes(store_sqlite(tx)->db) == 0 ? not_found(id, err) : 0;
 }
 
-int store_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err)
+int store_sqlite_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err)
 {
     static const char what[] = "cannot count the sandboxes";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -96,10 +98,10 @@ int store_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err)
     return 0;
 }
 
-int store_sandbox_each(struct store_tx *tx,
-                       int (*each)(void *userdata, const struct sandbox_record *sandbox,
-                                   struct err *err),
-                       void *userdata, struct err *err)
+int store_sqlite_sandbox_each(struct store_tx *tx,
+                              int (*each)(void *userdata, const struct sandbox_record *sandbox,
+                                          struct err *err),
+                              void *userdata, struct err *err)
 {
     static const char what[] = "cannot read the sandboxes";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -138,8 +140,8 @@ static int drop_oldest(struct store_tx *tx, const char *sandbox_id, struct err *
     return store_sql_run(tx, statement, what, err);
 }
 
-int store_event_put(struct store_tx *tx, const char *sandbox_id, const struct event_record *event,
-                    struct err *err)
+int store_sqlite_event_put(struct store_tx *tx, const char *sandbox_id,
+                           const struct event_record *event, struct err *err)
 {
     static const char what[] = "cannot save the event";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -156,14 +158,14 @@ int store_event_put(struct store_tx *tx, const char *sandbox_id, const struct ev
     utf8_clean(detail); /* a cut may have gone through a character */
     store_bind_text(statement, 4, detail);
     if (store_sql_run(tx, statement, what, err) < 0)
-        return sqlite3_extended_errcode(tx->db) == SQLITE_CONSTRAINT_FOREIGNKEY
+        return sqlite3_extended_errcode(store_sqlite(tx)->db) == SQLITE_CONSTRAINT_FOREIGNKEY
                    ? not_found(sandbox_id, err)
                    : -1;
     return drop_oldest(tx, sandbox_id, err);
 }
 
-int store_event_list(struct store_tx *tx, const char *sandbox_id, struct event_record *ret,
-                     unsigned max, unsigned *ret_count, struct err *err)
+int store_sqlite_event_list(struct store_tx *tx, const char *sandbox_id, struct event_record *ret,
+                            unsigned max, unsigned *ret_count, struct err *err)
 {
     static const char what[] = "cannot list the events";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;

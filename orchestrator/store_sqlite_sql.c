@@ -1,55 +1,57 @@
 /* The thin layer over SQLite: prepare, bind, step, read, and errors in our own words. Owns nothing;
  * the store's other files hand it statements. Next: libsqlite3. */
-#include "orchestrator/store-internal.h"
+#include "orchestrator/store_sqlite.h"
 
 #include <assert.h>
 #include <string.h>
 
 void store_sql_fill(struct store_tx *tx, struct err *err, const char *what)
 {
-    int extended = sqlite3_extended_errcode(tx->db);
+    int extended = sqlite3_extended_errcode(store_sqlite(tx)->db);
     int code = extended & 0xff;
     if (code == SQLITE_FULL)
         err_fill(err, ERR_EXHAUSTED,
-                 "%s: the disk under %s is full; make room there, then try again", what, tx->path);
+                 "%s: the disk under %s is full; make room there, then try again", what,
+                 store_sqlite(tx)->path);
     else if (code == SQLITE_BUSY)
         err_fill(err, ERR_UNAVAILABLE,
                  "%s: another program holds the database %s; end it, then try again", what,
-                 tx->path);
+                 store_sqlite(tx)->path);
     else if (code == SQLITE_READONLY)
         err_fill(err, ERR_UNAVAILABLE,
                  "%s: %s cannot be written; see that this user may write there, and that the "
                  "filesystem is not read-only",
-                 what, tx->path);
+                 what, store_sqlite(tx)->path);
     else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
         err_fill(err, ERR_PRECONDITION,
-                 "%s: the database %s is damaged (%s); " STORE_DAMAGED_ADVICE, what, tx->path,
-                 sqlite3_errmsg(tx->db));
+                 "%s: the database %s is damaged (%s); " STORE_DAMAGED_ADVICE, what,
+                 store_sqlite(tx)->path, sqlite3_errmsg(store_sqlite(tx)->db));
     else if (code == SQLITE_IOERR)
         err_fill(
             err, ERR_INTERNAL,
             "%s: SQLite says \"%s\" (%d); look at the disk under %s, its quota and the kernel's "
             "log",
-            what, sqlite3_errmsg(tx->db), extended, tx->path);
+            what, sqlite3_errmsg(store_sqlite(tx)->db), extended, store_sqlite(tx)->path);
     else if (extended == SQLITE_CONSTRAINT_PRIMARYKEY || extended == SQLITE_CONSTRAINT_UNIQUE)
         err_fill(err, ERR_EXISTS, "%s: there is one already", what);
     else if (extended == SQLITE_CONSTRAINT_FOREIGNKEY)
         err_fill(err, ERR_NOT_FOUND, "%s: what it belongs to is not there", what);
     else
-        err_fill(err, ERR_INTERNAL, "%s: SQLite says \"%s\" about %s", what, sqlite3_errmsg(tx->db),
-                 tx->path);
+        err_fill(err, ERR_INTERNAL, "%s: SQLite says \"%s\" about %s", what,
+                 sqlite3_errmsg(store_sqlite(tx)->db), store_sqlite(tx)->path);
 }
 
 int store_sql_exec(struct store_tx *tx, const char *sql, const char *what, struct err *err)
 {
-    return sqlite3_exec(tx->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0
-                                                                    : store_sql_fail(tx, err, what);
+    return sqlite3_exec(store_sqlite(tx)->db, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : store_sql_fail(tx, err, what);
 }
 
 int store_sql_prepare(struct store_tx *tx, const char *sql, const char *what, sqlite3_stmt **ret,
                       struct err *err)
 {
-    return sqlite3_prepare_v2(tx->db, sql, -1, ret, NULL) == SQLITE_OK
+    return sqlite3_prepare_v2(store_sqlite(tx)->db, sql, -1, ret, NULL) == SQLITE_OK
                ? 0
                : store_sql_fail(tx, err, what);
 }
@@ -137,5 +139,5 @@ void store_unreadable_fill(struct store_tx *tx, struct err *err, const char *wha
     err_fill(err, ERR_PRECONDITION,
              "%s: %s holds a row that the orchestrator cannot have written; look "
              "who changed the file, and restore a backup",
-             what, tx->path);
+             what, store_sqlite(tx)->path);
 }
