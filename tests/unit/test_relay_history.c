@@ -149,7 +149,7 @@ static void next_orchestrator(void)
     next_client();
     history_free(orchestrator.history);
     OK(history_new(&orchestrator, &orchestrator.history, &err));
-    OK(history_load(orchestrator.history, NULL, &err));
+    OK(history_load(orchestrator.history, &stub_tx, &err));
     reconnect();
 }
 
