@@ -13,6 +13,7 @@
 #include "orchestrator/store.h"
 #include "orchestrator/store_tools.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <openssl/crypto.h>
@@ -31,6 +32,8 @@ static const struct {
     { "ca/ca.pem", false },     { "ca/ca-key.pem", false },   { "ca/old.pem", true },
     { "server/ca.pem", false }, { "server/cert.pem", false }, { "server/key.pem", false },
 };
+#define BUILDING ".restore."
+
 static const char *const folders[] = { "server", "ca" };
 
 static char *join(const char *dir, const char *name, struct err *err)
@@ -266,31 +269,52 @@ static int move_in(const struct restore *restore, const char *state_dir, struct 
     return 0;
 }
 
-/* What was moved is not there any more. */
+/* Also what a kill has left half written; what was moved is not there any more. */
 static void remove_built(const struct restore *restore)
 {
-    for (size_t i = 0; i < ELEMENTS(parts); i++) {
-        CLEANUP_FREE char *path = join(restore->dir, parts[i].name, NULL);
+    static const char *const pems[] = { "ca.pem",   "ca-key.pem", "old.pem",
+                                        "cert.pem", "key.pem",    NULL };
+    static const char *const rest[] = { "orchestrator.db",
+                                        "orchestrator.db-journal",
+                                        "orchestrator.db-wal",
+                                        "orchestrator.db-shm",
+                                        "lock",
+                                        NULL };
+    for (size_t i = 0; i < ELEMENTS(folders); i++) {
+        CLEANUP_FREE char *path = join(restore->dir, folders[i], NULL);
         if (path)
-            (void)unlink(path);
+            swap_dir_discard(path, pems);
     }
-    static const char *const rest[] = { "ca", "server", "lock" };
-    for (size_t i = 0; i < ELEMENTS(rest); i++) {
-        CLEANUP_FREE char *path = join(restore->dir, rest[i], NULL);
+    swap_dir_discard(restore->dir, rest);
+}
+
+static void close_listing(DIR **listing)
+{
+    if (*listing)
+        (void)closedir(*listing);
+}
+
+/* What restores that were killed have left: keys lie in it. We hold the lock, so nobody is at work
+ * on them. */
+static void remove_leftovers(const char *state_dir)
+{
+    CLEANUP(close_listing) DIR *listing = opendir(state_dir);
+    const struct dirent *entry;
+    while (listing && (entry = readdir(listing))) {
+        if (strncmp(entry->d_name, BUILDING, sizeof(BUILDING) - 1) != 0)
+            continue;
+        CLEANUP_FREE char *path = join(state_dir, entry->d_name, NULL);
+        struct restore old = { .dir = path };
         if (path)
-            (void)remove(path);
+            remove_built(&old);
     }
-    CLEANUP_FREE char *db = join(restore->dir, "orchestrator.db", NULL);
-    if (db)
-        discard(db);
-    (void)rmdir(restore->dir);
 }
 
 static int restore_into(const char *state_dir, const char *file, int64_t *ret_made_ms,
                         struct err *err)
 {
     struct restore restore = { 0 };
-    CLEANUP_FREE char *dir = join(state_dir, ".restore.XXXXXX", err);
+    CLEANUP_FREE char *dir = join(state_dir, BUILDING "XXXXXX", err);
     if (!dir)
         return -1;
     if (!mkdtemp(dir))
@@ -320,5 +344,6 @@ int backup_restore(const char *state_dir, const char *file, int64_t *ret_made_ms
                        state_dir);
     if (check_free(state_dir, err) < 0)
         return -1;
+    remove_leftovers(state_dir);
     return restore_into(state_dir, file, ret_made_ms, err);
 }

@@ -201,16 +201,20 @@ static int listen_grpc(struct orchestrator *orchestrator, const struct orchestra
 /* `init` makes the CA and the database together, so one without the other is a loss. */
 static int check_state(const char *state_dir, struct err *err)
 {
-    char path[4096];
+    char ca[4096], database[4096];
     struct stat st;
-    (void)snprintf(path, sizeof(path), "%s/ca/ca.pem", state_dir);
-    if (access(path, F_OK) < 0)
+    (void)snprintf(ca, sizeof(ca), "%s/ca/ca.pem", state_dir);
+    (void)snprintf(database, sizeof(database), "%s/orchestrator.db", state_dir);
+    bool has_database = stat(database, &st) == 0 ? st.st_size > 0 : errno != ENOENT;
+    if (access(ca, F_OK) < 0)
         return err_set(
             err, ERR_NOT_FOUND,
-            "there is no CA in %s; run 'sandstorm-orchestrator init --state-dir %s' first",
-            state_dir, state_dir);
-    (void)snprintf(path, sizeof(path), "%s/orchestrator.db", state_dir);
-    if (stat(path, &st) == 0 ? st.st_size > 0 : errno != ENOENT)
+            "there is no CA in %s; run 'sandstorm-orchestrator init --state-dir %s' first%s",
+            state_dir, state_dir,
+            has_database ? ", or, when a restore was cut short, move its files away and restore "
+                           "again"
+                         : "");
+    if (has_database)
         return 0;
     return err_set(
         err, ERR_PRECONDITION,
@@ -218,7 +222,7 @@ static int check_state(const char *state_dir, struct err *err)
         "back a backup with 'sandstorm-orchestrator restore FILE'; or run "
         "'sandstorm-orchestrator repair' again when that was cut short; or begin without "
         "any sandbox, client or audit with 'sandstorm-orchestrator recover admin'",
-        path, state_dir);
+        database, state_dir);
 }
 
 int orchestrator_new(const struct orchestrator_config *config, struct orchestrator **ret,
