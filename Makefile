@@ -6,18 +6,19 @@ BUILD_PACKAGES := build-essential cmake ninja-build pkg-config protobuf-compiler
 	libsystemd-dev libjansson-dev libyaml-dev libsmartcols-dev libwebsockets-dev libsqlite3-dev \
 	uthash-dev scdoc
 TEST_PACKAGES := $(BUILD_PACKAGES) clang libclang-rt-14-dev clang-format clang-tidy cppcheck \
-	libcriterion-dev openssl binutils git
+	libcriterion-dev openssl binutils git iproute2 nftables
 
 JOBS ?= $(shell nproc)
 BUF := tests/proto/node_modules/.bin/buf
 
-.PHONY: help run build test test-long bench lint format proto clean
+.PHONY: help run build test test-long test-nspawn bench bench-fleet lint format proto clean
 
 help:
 	@echo 'make run        build, start a local orchestrator and sandbox, run a first command'
 	@echo 'make test       everything that a change must pass'
-	@echo 'make test-long  the same under ThreadSanitizer, and longer fuzzing'
+	@echo 'make test-long  the same under ThreadSanitizer, longer fuzzing, a machine with systemd'
 	@echo 'make bench      figures, as ratios within one run'
+	@echo 'make bench-fleet  what a fleet of simulated agents costs the orchestrator'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, proto lint'
 	@echo 'make format     let clang-format rewrite the sources'
 
@@ -44,11 +45,25 @@ test-long: test
 	TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 		ctest --preset release -j $(JOBS) -L integration -E '^(foreign|up|load)'
 	SANDSTORM_FUZZ_RUNS=200000 ctest --preset asan -j $(JOBS) -L fuzz
+	@$(MAKE) --no-print-directory test-nspawn
+
+# A machine with systemd, its journal read from outside. Root, and a mirror for the first time.
+test-nspawn:
+	@scripts/install-packages $(TEST_PACKAGES) mmdebstrap systemd
+	@scripts/build release --quiet -DBUILD_TESTING=ON
+	tests/nspawn/run build/release
 
 bench:
 	@scripts/install-packages $(BUILD_PACKAGES)
 	@scripts/build release --quiet -DBUILD_TESTING=OFF
 	@build/release/bench/sandstorm-bench
+
+# AGENTS=2000 SECONDS=300 unless said otherwise.
+bench-fleet:
+	@scripts/install-packages $(BUILD_PACKAGES)
+	@scripts/build release --quiet -DBUILD_TESTING=OFF
+	@build/release/bench/sandstorm-bench-fleet $(if $(AGENTS),--agents $(AGENTS)) \
+		$(if $(SECONDS),--seconds $(SECONDS))
 
 lint: proto
 	@scripts/install-packages $(TEST_PACKAGES)

@@ -25,8 +25,10 @@ static int parse_one(char *text, struct selector *selector, struct err *err)
         return -1;
     unsigned at = selector->count++;
     selector->requirements[at].op = op;
-    (void)snprintf(selector->requirements[at].key, LABEL_KEY_MAX + 1, "%s", key);
-    (void)snprintf(selector->requirements[at].value, LABEL_VALUE_MAX + 1, "%s", value ? value : "");
+    (void)snprintf(selector->requirements[at].key, LABEL_KEY_MAX + 1, "%.*s", (int)LABEL_KEY_MAX,
+                   key);
+    (void)snprintf(selector->requirements[at].value, LABEL_VALUE_MAX + 1, "%.*s",
+                   (int)LABEL_VALUE_MAX, value ? value : "");
     return 0;
 }
 

@@ -14,8 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#define STORE_PROBE_US 1000000u /* between two looks whether a store that failed can save again */
+
 struct store {
     struct store_tx *tx;
+    bool tx_failed; /* the last transaction; of whoever runs them */
     struct loop *loop;
     pthread_t thread;
     bool started;
@@ -26,6 +29,7 @@ struct store {
     unsigned waiting;
     bool stopping;
     uint64_t busy_since_us; /* 0: nothing is being done */
+    bool failing;           /* nothing could be saved since then */
 };
 
 /* Transactions. */
@@ -101,9 +105,10 @@ static int commit(struct store_tx *tx, struct err *err)
     return 0;
 }
 
-static void run_batch(struct store_tx *tx, struct store_job *jobs)
+static void run_batch(struct store_tx *tx, struct store_job *jobs, bool *ret_failed)
 {
     bool durable = false;
+    *ret_failed = false;
     for (struct store_job *job = jobs; job; job = job->next) {
         job->result = 0;
         job->unsaved = false;
@@ -114,6 +119,7 @@ static void run_batch(struct store_tx *tx, struct store_job *jobs)
     if (begin(tx, durable, &why) < 0 || run_jobs(tx, jobs, &why) < 0 || commit(tx, &why) < 0) {
         tx->backend->rollback(tx);
         fail_all(jobs, &why);
+        *ret_failed = true;
     }
 }
 
@@ -141,14 +147,37 @@ static struct store_job *take_batch(struct store *store)
     return jobs;
 }
 
+/* The store could not save, and nobody asks for anything now: looks for itself whether it can
+ * again. The lock is held, and given up meanwhile. */
+static void wait_and_probe(struct store *store)
+{
+    const uint64_t at = monotonic_us() + STORE_PROBE_US;
+    const struct timespec until = { .tv_sec = (time_t)(at / 1000000),
+                                    .tv_nsec = (long)(at % 1000000) * 1000 };
+    if (pthread_cond_clockwait(&store->wake, &store->lock, CLOCK_MONOTONIC, &until) == 0)
+        return;
+    (void)pthread_mutex_unlock(&store->lock);
+    run_batch(store->tx, NULL, &store->tx_failed);
+    (void)pthread_mutex_lock(&store->lock);
+    store->failing = store->tx_failed;
+}
+
 static struct store_job *wait_batch(struct store *store)
 {
     (void)pthread_mutex_lock(&store->lock);
-    store->busy_since_us = 0;
-    while (!store->first && !store->stopping)
+    store->failing = store->tx_failed;
+    while (!store->first && !store->stopping) {
+        if (store->failing) {
+            wait_and_probe(store);
+            continue;
+        }
+        store->busy_since_us = 0;
         (void)pthread_cond_wait(&store->wake, &store->lock);
+    }
     struct store_job *jobs = take_batch(store);
-    store->busy_since_us = jobs ? monotonic_us() : 0;
+    /* Failing again and again is one stall, not many short ones. */
+    if (!store->failing || !store->busy_since_us)
+        store->busy_since_us = jobs ? monotonic_us() : 0;
     (void)pthread_mutex_unlock(&store->lock);
     return jobs;
 }
@@ -159,7 +188,7 @@ static bool run_waiting(struct store *store)
     struct store_job *job = wait_batch(store);
     if (!job)
         return false;
-    run_batch(store->tx, job);
+    run_batch(store->tx, job, &store->tx_failed);
     while (job) {
         struct store_job *next = job->next; /* done() may free the job */
         job->post.fn = job_returned;
@@ -261,7 +290,7 @@ int store_run(struct store *store, struct store_job *job, struct err *err)
 {
     assert(!store->loop);
     job->next = NULL;
-    run_batch(store->tx, job);
+    run_batch(store->tx, job, &store->tx_failed);
     if (job->result < 0 && err)
         *err = job->err;
     return job->result < 0 ? -1 : 0;

@@ -52,8 +52,8 @@ bool store_is_new(const struct store *store);
 /* When it was opened, the audit did not end where the notes say. Nothing is refused or repaired:
  * worth a warning. */
 bool store_audit_broken(const struct store *store);
-/* How long the jobs that are being done have been at it; 0 while there is nothing to do. A store
- * that is stuck is no reason to blame agents. Any thread. */
+/* How long the jobs that are being done have been at it, or for how long nothing could be saved; 0
+ * while there is nothing to do. A store that is stuck is no reason to blame agents. Any thread. */
 uint64_t store_busy_us(struct store *store);
 /* Runs one job now, on this thread; for programs without a loop. done() is not called. */
 int store_run(struct store *store, struct store_job *job, struct err *err) must_use;

@@ -23,6 +23,7 @@ static const struct {
     { "sandstorm-agent", "agent", HARNESS_AGENT },
     { "sandstorm-runner", "agent", HARNESS_RUNNER },
     { "sandstorm-orchestrator", "orchestrator", HARNESS_ORCHESTRATOR },
+    { "sandstorm-fleet-sim", "bench", HARNESS_FLEET_SIM },
 };
 
 const char *cluster_program(const char *name)
@@ -121,6 +122,11 @@ int cluster_read_fingerprint(struct cluster *cluster, struct err *err)
 
 /* Life. */
 
+static void endpoint_of(const struct cluster *cluster, int port, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s:%d", cluster->host, port);
+}
+
 static int prepare(struct cluster *cluster, const struct cluster_config *config, struct err *err)
 {
     if (make_dir(cluster, config->dir, err) < 0 ||
@@ -129,8 +135,8 @@ static int prepare(struct cluster *cluster, const struct cluster_config *config,
         return -1;
     char listen[64], http[64];
     const char *settings = config->settings ? config->settings : "";
-    (void)snprintf(listen, sizeof(listen), "127.0.0.1:%d", config->port);
-    (void)snprintf(http, sizeof(http), "127.0.0.1:%d", config->port ? config->port + 1 : 0);
+    endpoint_of(cluster, config->port, listen, sizeof(listen));
+    endpoint_of(cluster, config->port ? config->port + 1 : 0, http, sizeof(http));
     const struct service_config service = {
         .name = "orchestrator",
         .dir = cluster->dir,
@@ -142,7 +148,8 @@ static int prepare(struct cluster *cluster, const struct cluster_config *config,
         file_write_atomic(cluster->settings, settings, strlen(settings), 0600, err) < 0 ||
         service_new(&service, &cluster->orchestrator, err) < 0 ||
         run_verb((const char *[]){ cluster_program("sandstorm-orchestrator"), "init", "--state-dir",
-                                   cluster->state_dir, NULL },
+                                   cluster->state_dir, config->host ? "--name" : NULL, config->host,
+                                   NULL },
                  err) < 0)
         return -1;
     return cluster_read_fingerprint(cluster, err);
@@ -154,6 +161,9 @@ int cluster_new(const struct cluster_config *config, struct cluster **ret, struc
     if (!cluster)
         return err_nomem(err);
     cluster->keep_dir = config->keep_dir;
+    cluster->agent_prefix = config->agent_prefix;
+    (void)snprintf(cluster->host, sizeof(cluster->host), "%s",
+                   config->host ? config->host : "127.0.0.1");
     if (prepare(cluster, config, err) < 0) {
         cluster_free(cluster);
         return -1;
@@ -205,7 +215,7 @@ void cluster_free(struct cluster *cluster)
 
 void cluster_endpoint(const struct cluster *cluster, char *out, size_t size)
 {
-    (void)snprintf(out, size, "127.0.0.1:%d", cluster->port);
+    endpoint_of(cluster, cluster->port, out, size);
 }
 
 static int start_listening(struct cluster *cluster, struct err *err)
@@ -230,7 +240,7 @@ int cluster_start_orchestrator(struct cluster *cluster, struct err *err)
     if (cluster->port > 0) {
         char listen[64], http[64];
         cluster_endpoint(cluster, listen, sizeof(listen));
-        (void)snprintf(http, sizeof(http), "127.0.0.1:%d", cluster->http_port);
+        endpoint_of(cluster, cluster->http_port, http, sizeof(http));
         if (service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, listen, err) < 0 ||
             service_set_argument(cluster->orchestrator, HTTP_LISTEN_ARGUMENT, http, err) < 0)
             return -1;
@@ -239,9 +249,11 @@ int cluster_start_orchestrator(struct cluster *cluster, struct err *err)
     if (start_listening(cluster, err) == 0)
         return 0;
     /* The port that was wished for may be somebody else's. */
+    char any[64];
+    endpoint_of(cluster, 0, any, sizeof(any));
     if (service_stop(cluster->orchestrator, &ended) == 0 ||
-        service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, "127.0.0.1:0", err) < 0 ||
-        service_set_argument(cluster->orchestrator, HTTP_LISTEN_ARGUMENT, "127.0.0.1:0", err) < 0)
+        service_set_argument(cluster->orchestrator, LISTEN_ARGUMENT, any, err) < 0 ||
+        service_set_argument(cluster->orchestrator, HTTP_LISTEN_ARGUMENT, any, err) < 0)
         return -1;
     return start_listening(cluster, err);
 }
@@ -259,8 +271,8 @@ static void fill_agent_env(const struct cluster *cluster, const struct sandbox_p
                            struct agent_env *ret)
 {
     char endpoint[64], front[64];
-    (void)snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", cluster->port);
-    (void)snprintf(front, sizeof(front), "127.0.0.1:%d", cluster->http_port);
+    cluster_endpoint(cluster, endpoint, sizeof(endpoint));
+    endpoint_of(cluster, cluster->http_port, front, sizeof(front));
     const char *const pairs[][2] = {
         { "SANDSTORM_RUNNER_SOCKET", sandbox->socket },
         { "SANDSTORM_IDENTITY", sandbox->identity },
@@ -277,15 +289,30 @@ static void fill_agent_env(const struct cluster *cluster, const struct sandbox_p
     }
 }
 
+/* The program of a sandbox, below what leads into its namespace. */
+#define AGENT_ARGV_MAX 8u
+static void agent_argv(const struct cluster *cluster, const char *program,
+                       const char *ret[AGENT_ARGV_MAX])
+{
+    unsigned count = 0;
+    for (const char *const *word = cluster->agent_prefix; word && *word; word++)
+        if (count < AGENT_ARGV_MAX - 2)
+            ret[count++] = *word;
+    ret[count++] = cluster_program(program);
+    ret[count] = NULL;
+}
+
 static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandbox, struct err *err)
 {
     char name[64], socket[160];
+    const char *argv[AGENT_ARGV_MAX];
     struct agent_env env;
+    agent_argv(cluster, "sandstorm-runner", argv);
     (void)snprintf(socket, sizeof(socket), "SANDSTORM_RUNNER_SOCKET=%s", sandbox->socket);
     struct service_config config = {
         .name = name,
         .dir = cluster->dir,
-        .argv = (const char *[]){ cluster_program("sandstorm-runner"), NULL },
+        .argv = argv,
         .env = (const char *[]){ socket, NULL },
     };
     (void)snprintf(name, sizeof(name), "%s-runner", sandbox->name);
@@ -293,7 +320,7 @@ static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandb
         return -1;
     (void)snprintf(name, sizeof(name), "%s-link", sandbox->name);
     fill_agent_env(cluster, sandbox, &env);
-    config.argv = (const char *[]){ cluster_program("sandstorm-agent"), NULL };
+    agent_argv(cluster, "sandstorm-agent", argv);
     config.env = env.list;
     return service_new(&config, &sandbox->link, err);
 }
@@ -387,7 +414,7 @@ int cluster_login(struct cluster *cluster, const char *name, const char *role, c
         return err_set(err, ERR_INTERNAL, "client add failed with %d: %s", result.status,
                        result.err);
     (void)snprintf(config, sizeof(config), "XDG_CONFIG_HOME=%s", cluster->dir);
-    (void)snprintf(front, sizeof(front), "127.0.0.1:%d", cluster->http_port);
+    endpoint_of(cluster, cluster->http_port, front, sizeof(front));
     cluster_endpoint(cluster, endpoint, sizeof(endpoint));
     (void)snprintf(file, sizeof(file), "sandstorm/contexts/%s/identity", name);
     if (join(ret, cluster->dir, file, err) < 0)
@@ -433,7 +460,7 @@ int cluster_start_sandbox(struct cluster *cluster, const char *name, struct sand
 struct cli {
     const char *argv[CLI_ARGUMENTS_MAX + 2];
     const char *env[3];
-    char endpoint[64], identity[160];
+    char endpoint[96], identity[160];
 };
 
 static int fill_cli(const struct cluster *cluster, const char *const *arguments, struct cli *ret,
@@ -447,7 +474,7 @@ static int fill_cli(const struct cluster *cluster, const char *const *arguments,
         ret->argv[count++] = *arguments;
     }
     ret->argv[count] = NULL;
-    (void)snprintf(ret->endpoint, sizeof(ret->endpoint), "SANDSTORM_ENDPOINT=127.0.0.1:%d",
+    (void)snprintf(ret->endpoint, sizeof(ret->endpoint), "SANDSTORM_ENDPOINT=%s:%d", cluster->host,
                    cluster->port);
     (void)snprintf(ret->identity, sizeof(ret->identity), "SANDSTORM_IDENTITY=%s", cluster->admin);
     ret->env[0] = ret->endpoint;

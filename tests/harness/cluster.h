@@ -23,6 +23,8 @@ struct cluster {
     char admin[CLUSTER_PATH_MAX];    /* the admin's client identity */
     char settings[CLUSTER_PATH_MAX]; /* the orchestrator's settings file */
     char fingerprint[80];            /* of the CA */
+    char host[48];                   /* where it listens, and everybody finds it */
+    const char *const *agent_prefix; /* NULL, or what stands before the programs of a sandbox */
     int port, http_port;             /* 0 before the first start */
     bool keep_dir;
     struct service *orchestrator;
@@ -35,6 +37,10 @@ struct cluster_config {
     bool keep_dir;        /* cluster_free() does not remove it */
     int port;             /* the one to try first; any free one where it is taken, or for 0 */
     const char *settings; /* NULL, or the text of the orchestrator's settings file */
+    const char *host;     /* the address to listen on; NULL: 127.0.0.1 */
+    /* NULL, or NULL-ended: the command by which a sandbox's daemons are started, for another
+     * namespace. Stays the caller's. */
+    const char *const *agent_prefix;
 };
 
 /* Makes the directory, the CA and the identities; starts nothing. */

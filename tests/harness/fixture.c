@@ -80,13 +80,19 @@ ReportHook(TEST_CRASH)(struct criterion_test_stats *stats)
 
 /* Life. */
 
-void fixture_start_empty_with(const char *settings)
+void fixture_start_cluster(struct cluster_config config)
 {
     char dir[CLUSTER_PATH_MAX];
     case_dir(dir, getppid(), criterion_current_test->category, criterion_current_test->name);
-    const struct cluster_config config = { .dir = dir, .keep_dir = true, .settings = settings };
+    config.dir = dir;
+    config.keep_dir = true;
     MUST(cluster_new(&config, &cluster, err));
     MUST(cluster_start_orchestrator(cluster, err));
+}
+
+void fixture_start_empty_with(const char *settings)
+{
+    fixture_start_cluster((struct cluster_config){ .settings = settings });
 }
 
 void fixture_start_with(const char *settings)

@@ -18,6 +18,9 @@ void fixture_start_empty(void);
 void fixture_start_with(const char *settings);
 void fixture_start_empty_with(const char *settings);
 
+/* Only an orchestrator, with all of a cluster's configuration but the directory. */
+void fixture_start_cluster(struct cluster_config config);
+
 struct cluster *fixture(void);
 struct sandbox_processes *fixture_box(void);
 struct sandbox_processes *fixture_add(const char *name);

@@ -115,11 +115,8 @@ static void turn(struct peer *peer, uint64_t deadline)
     MUST(loop_turn(peer->loop, deadline - now, err));
 }
 
-ProtobufCMessage *peer_receive(struct peer *peer, const ProtobufCMessageDescriptor *type)
+static ProtobufCMessage *take_first(struct peer *peer, const ProtobufCMessageDescriptor *type)
 {
-    uint64_t deadline = monotonic_us() + PROC_DEADLINE_US;
-    while (!peer->first && !peer->closed)
-        turn(peer, deadline);
     struct received *item = peer->first;
     if (!item)
         return NULL;
@@ -130,6 +127,29 @@ ProtobufCMessage *peer_receive(struct peer *peer, const ProtobufCMessageDescript
     MUST(wire_unpack(type, item->data, item->size, &message, err));
     free(item);
     return message;
+}
+
+ProtobufCMessage *peer_receive(struct peer *peer, const ProtobufCMessageDescriptor *type)
+{
+    uint64_t deadline = monotonic_us() + PROC_DEADLINE_US;
+    while (!peer->first && !peer->closed)
+        turn(peer, deadline);
+    return take_first(peer, type);
+}
+
+ProtobufCMessage *peer_receive_within(struct peer *peer, const ProtobufCMessageDescriptor *type,
+                                      uint64_t timeout_us)
+{
+    uint64_t deadline = monotonic_us() + timeout_us;
+    for (uint64_t now = monotonic_us(); !peer->first && !peer->closed && now < deadline;
+         now = monotonic_us())
+        MUST(loop_turn(peer->loop, deadline - now, err));
+    return take_first(peer, type);
+}
+
+bool peer_is_closed(const struct peer *peer)
+{
+    return peer->closed;
 }
 
 static void on_client_ended(void *userdata, uint32_t events)

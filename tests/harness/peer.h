@@ -18,6 +18,10 @@ void peer_send_bytes(struct peer *peer, const void *data, size_t size);
 void peer_finish(struct peer *peer);
 /* The next message, for wire_free(); NULL when the stream has ended instead. */
 ProtobufCMessage *peer_receive(struct peer *peer, const ProtobufCMessageDescriptor *type);
+/* The same, but NULL also when nothing came in that time. */
+ProtobufCMessage *peer_receive_within(struct peer *peer, const ProtobufCMessageDescriptor *type,
+                                      uint64_t timeout_us);
+bool peer_is_closed(const struct peer *peer);
 /* Until the client has ended, while what was sent goes out; its status as a shell has it. */
 int peer_wait_client(struct peer *peer, struct fixture_client *client);
 /* Until the stream has ended, whatever still comes; with what status. */

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define ARGUMENTS_MAX 16u
+#define ARGUMENTS_MAX 32u
 #define LOG_MAX       (64u * 1024 * 1024)
 
 struct service {
