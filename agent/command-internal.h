@@ -67,6 +67,7 @@ struct command {
     struct window output;
     uint64_t acked;
     bool started_due, ended_due, stdin_due;
+    bool settled_due; /* it has ended, and the orchestrator of this welcome has not been told */
 };
 
 /* command.c */

@@ -64,7 +64,7 @@ static void end(struct command *command)
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
         if (command->pipes[i].fd >= 0)
             command->outcome.held_open = true;
-    command->ended_due = true;
+    command->ended_due = command->settled_due = true;
     /* Pipes that are still open are read and discarded from here on; their credit does not count.
      */
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++)

@@ -66,7 +66,8 @@ bool command_order(struct command *command, const Sandstorm__V1__CommandOrder *o
                    struct command_refusal *ret);
 /* TERM, then KILL after the grace (0: the spec's); the outcome becomes `cancelled`. */
 void command_cancel(struct command *command, uint64_t grace_us, const char *reason);
-/* The link lost its orchestrator: nothing is said until the next attach. */
+/* The link lost its orchestrator: nothing is said until the next attach, but that it has ended,
+ * which the next orchestrator hears without asking. */
 void command_mute(struct command *command);
 
 /* Events. The next one, packed as an AgentFrame; what was packed counts as said. */

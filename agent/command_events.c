@@ -1,5 +1,6 @@
 /* What a command says to the orchestrator, derived from its state when the link can take it: no
- * queue of events exists that could grow or be lost. Order: started, output and gaps, the end last.
+ * queue of events exists that could grow or be lost. Order: started, how it ended as soon as that
+ * is known and whether or not anybody follows, output and gaps, the end last.
  * next: agent/runner_link.c sends what is packed here. */
 #include "agent/command-internal.h"
 #include "common/wire.h"
@@ -45,8 +46,9 @@ static bool end_due(const struct command *command)
 
 bool command_has_event(const struct command *command)
 {
-    return command->speaking &&
-           (command->started_due || command->stdin_due || output_due(command) || end_due(command));
+    return command->settled_due ||
+           (command->speaking && (command->started_due || command->stdin_due ||
+                                  output_due(command) || end_due(command)));
 }
 
 static size_t pack_started(struct command *command, uint8_t *out, size_t capacity)
@@ -179,27 +181,56 @@ static uint64_t timeval_us(const struct timeval *time)
     return (uint64_t)time->tv_sec * 1000000u + (uint64_t)time->tv_usec;
 }
 
+/* An Outcome with the messages that it points to. */
+struct outcome {
+    Sandstorm__V1__Outcome message;
+    Sandstorm__V1__Usage usage;
+    struct result result;
+};
+
+static void fill_outcome(struct command *command, struct outcome *ret)
+{
+    const struct command_outcome *outcome = &command->outcome;
+    Sandstorm__V1__Usage *usage = &ret->usage;
+    sandstorm__v1__usage__init(usage);
+    usage->user_us = timeval_us(&outcome->usage.ru_utime);
+    usage->system_us = timeval_us(&outcome->usage.ru_stime);
+    usage->max_rss_bytes = (uint64_t)outcome->usage.ru_maxrss * 1024;
+    Sandstorm__V1__Outcome *message = &ret->message;
+    sandstorm__v1__outcome__init(message);
+    fill_result(command, message, &ret->result);
+    message->started_unix_us = outcome->started_us;
+    message->ended_unix_us = outcome->ended_us;
+    message->duration_us = outcome->duration_us;
+    message->usage = usage;
+    message->stdout_bytes = command->pipes[0].bytes;
+    message->stderr_bytes = command->pipes[1].bytes;
+    message->stream_held_open = outcome->held_open;
+}
+
+static size_t pack_settled(struct command *command, uint8_t *out, size_t capacity)
+{
+    struct scratch scratch;
+    init_scratch(&scratch, command);
+    struct outcome outcome;
+    fill_outcome(command, &outcome);
+    Sandstorm__V1__Settled settled = SANDSTORM__V1__SETTLED__INIT;
+    settled.outcome = &outcome.message;
+    settled.end_offset = spool_end(&command->spool);
+    scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED;
+    scratch.event.settled = &settled;
+    command->settled_due = false;
+    return pack(&scratch, out, capacity);
+}
+
 static size_t pack_ended(struct command *command, uint8_t *out, size_t capacity)
 {
     struct scratch scratch;
     init_scratch(&scratch, command);
-    const struct command_outcome *outcome = &command->outcome;
-    Sandstorm__V1__Usage usage = SANDSTORM__V1__USAGE__INIT;
-    usage.user_us = timeval_us(&outcome->usage.ru_utime);
-    usage.system_us = timeval_us(&outcome->usage.ru_stime);
-    usage.max_rss_bytes = (uint64_t)outcome->usage.ru_maxrss * 1024;
-    Sandstorm__V1__Outcome message = SANDSTORM__V1__OUTCOME__INIT;
-    struct result result;
-    fill_result(command, &message, &result);
-    message.started_unix_us = outcome->started_us;
-    message.ended_unix_us = outcome->ended_us;
-    message.duration_us = outcome->duration_us;
-    message.usage = &usage;
-    message.stdout_bytes = command->pipes[0].bytes;
-    message.stderr_bytes = command->pipes[1].bytes;
-    message.stream_held_open = outcome->held_open;
+    struct outcome outcome;
+    fill_outcome(command, &outcome);
     Sandstorm__V1__Ended ended = SANDSTORM__V1__ENDED__INIT;
-    ended.outcome = &message;
+    ended.outcome = &outcome.message;
     ended.end_offset = spool_end(&command->spool);
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
     scratch.event.ended = &ended;
@@ -210,8 +241,10 @@ static size_t pack_ended(struct command *command, uint8_t *out, size_t capacity)
 size_t command_pack_event(struct command *command, uint8_t *out, size_t capacity)
 {
     assert(command_has_event(command));
-    if (command->started_due)
+    if (command->speaking && command->started_due)
         return pack_started(command, out, capacity);
+    if (command->settled_due)
+        return pack_settled(command, out, capacity);
     if (command->stdin_due)
         return pack_stdin_credit(command, out, capacity);
     if (command->output.sent < spool_first(&command->spool))

@@ -38,6 +38,7 @@ bool command_attach(struct command *command, const Sandstorm__V1__Attach *attach
 void command_mute(struct command *command)
 {
     command->speaking = false;
+    command->settled_due = command->state == COMMAND_ENDED;
 }
 
 static bool on_attach(struct command *command, const Sandstorm__V1__CommandOrder *order,

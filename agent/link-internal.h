@@ -108,6 +108,13 @@ struct link_runner {
     bool greeted; /* the runner has said something on this connection */
 };
 
+/* Our own log on its way up. */
+struct link_logs {
+    struct log_ring *ring;
+    struct loop_post post; /* flushes, on the loop */
+    atomic_bool posted;
+};
+
 struct link {
     struct loop *loop;
     struct daemon *daemon;
@@ -123,6 +130,7 @@ struct link {
     char state_dir[4096]; /* where the identity directory is */
     struct link_stream stream;
     struct link_runner runner;
+    struct link_logs logs;
     bool stopping;
 };
 
@@ -191,6 +199,15 @@ void link_runner_send(struct link *link, const uint8_t *frame, size_t size);
 void link_runner_stream_active(struct link *link);
 void link_runner_stream_lost(struct link *link);
 void link_runner_resume(struct link *link);
+
+/* link_logs.c */
+/* Before there are threads that log; done when they have gone. */
+int link_logs_init(struct link *link, struct err *err) must_use;
+void link_logs_done(struct link *link);
+/* The stream is active, or takes more. */
+void link_logs_flush(struct link *link);
+/* A packed message Logs, from the runner. */
+void link_logs_relay(struct link *link, const uint8_t *data, size_t size);
 
 /* link.c */
 /* To the service manager and to the status file. */

@@ -136,6 +136,7 @@ int link_new(const struct link_config *config, struct link **ret, struct err *er
     struct endpoint endpoint;
     if (endpoint_parse(config->endpoint, &endpoint, err) < 0 ||
         command_id_new(&instance, err) < 0 || loop_new(&link->loop, err) < 0 ||
+        link_logs_init(link, err) < 0 ||
         daemon_new(link->loop, on_stop, link, &link->daemon, err) < 0 ||
         rpc_pump_new(link->loop, &link->pump, err) < 0 ||
         worker_new(link->loop, "diagnosis", &link->worker, err) < 0 ||
@@ -179,6 +180,7 @@ bool link_free(struct link *link)
     link_identity_done(link);
     rpc_pump_free(link->pump);
     daemon_free(link->daemon);
+    link_logs_done(link);
     loop_free(link->loop);
     free(link);
     return true;

@@ -143,6 +143,9 @@ static bool goes_up(struct link *link, const uint8_t *frame, size_t size)
         return link->runner.in_step;
     case SANDSTORM__V1__AGENT_FRAME__KIND_EVENT:
         return link->runner.in_step;
+    case SANDSTORM__V1__AGENT_FRAME__KIND_LOGS:
+        link_logs_relay(link, kind.data, kind.size);
+        return false; /* it goes up with our own, also when there is no stream now */
     default:
         return false; /* registers and heartbeats are ours to make */
     }

@@ -144,6 +144,7 @@ static void on_welcome(struct link_connection *connection, const uint8_t *frame,
     link_send_heartbeat(link);
     loop_timer_start(stream->heartbeat, stream->heartbeat_us);
     link_runner_stream_active(link);
+    link_logs_flush(link);
     link_say_status(link);
 }
 
@@ -229,6 +230,7 @@ static void on_writable(void *owner)
     const struct link_connection *connection = owner;
     if (connection == connection->link->stream.current)
         link_runner_resume(connection->link);
+    link_logs_flush(connection->link);
 }
 
 /* The one that was to take over is gone; the one that serves goes on. */
@@ -400,6 +402,7 @@ static void on_heartbeat(void *userdata)
     link_send_heartbeat(link);
     if (monotonic_us() - link->stream.heartbeat_told_us >= LINK_STATUS_US)
         link_write_status(link);
+    link_logs_flush(link); /* how many were left out, when nothing followed them */
     /* A tenth of jitter keeps a fleet that started together from beating together. */
     uint64_t interval = link->stream.heartbeat_us;
     loop_timer_start(link->stream.heartbeat,

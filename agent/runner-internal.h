@@ -6,7 +6,7 @@
 #include "agent/released.h"
 #include "agent/runner.h"
 #include "common/daemon.h"
-#include "common/log.h"
+#include "common/log_ring.h"
 
 #include <uthash.h>
 #include <utlist.h>
@@ -40,11 +40,14 @@ struct runner {
     struct loop_timer *accept_again, *patience;
     bool stopping;
     struct log_limit strangers;
+    struct log_ring *logs; /* our own log on its way to the link; NULL: it is not forwarded */
 };
 
 /* runner.c */
 struct runner_entry *runner_find(struct runner *runner, const struct command_id *id);
 unsigned runner_count_running(const struct runner *runner);
+/* It has something to say: it is queued, and the link hears of it when it is its turn. */
+void runner_note_ready(struct runner *runner, struct runner_entry *entry);
 void runner_forget(struct runner *runner, struct runner_entry *entry);
 void runner_link_gone(struct runner *runner);
 void runner_maybe_quit(struct runner *runner);
@@ -55,6 +58,8 @@ int runner_link_new(struct runner *runner, int fd, struct runner_link **ret,
 void runner_link_free(struct runner_link *link);
 /* Something is ready to be said. */
 void runner_link_wake(struct runner_link *link);
+/* An orchestrator is behind it: what commands have to say goes out. */
+bool runner_link_listens(const struct runner_link *link);
 void runner_link_status_changed(struct runner_link *link);
 /* Begins an inventory for `epoch`; nothing else is said before its last frame. */
 void runner_link_begin_inventory(struct runner_link *link, uint64_t epoch);

@@ -49,9 +49,19 @@ void runner_forget(struct runner *runner, struct runner_entry *entry)
 /* Every command has ended, and the link has heard what there was to say. */
 void runner_maybe_quit(struct runner *runner)
 {
-    bool unheard = runner->link && runner->ready;
+    bool unheard = runner->link && runner_link_listens(runner->link) && runner->ready;
     if (runner->stopping && !unheard && runner_count_running(runner) == 0)
         loop_quit(runner->loop);
+}
+
+void runner_note_ready(struct runner *runner, struct runner_entry *entry)
+{
+    if (entry->ready || !command_has_event(entry->command))
+        return;
+    entry->ready = true;
+    DL_APPEND(runner->ready, entry);
+    if (runner->link)
+        runner_link_wake(runner->link);
 }
 
 static void on_command_changed(void *userdata, struct command *command)
@@ -64,12 +74,7 @@ static void on_command_changed(void *userdata, struct command *command)
         if (runner->link)
             runner_link_status_changed(runner->link);
     }
-    if (!entry->ready && command_has_event(command)) {
-        entry->ready = true;
-        DL_APPEND(runner->ready, entry);
-        if (runner->link)
-            runner_link_wake(runner->link);
-    }
+    runner_note_ready(runner, entry);
     runner_maybe_quit(runner);
 }
 
@@ -130,6 +135,31 @@ static void on_connection(void *userdata, uint32_t events)
     }
     (void)TAKE_FD(fd);
     log_info("link connected", LF_INT("pid", peer.pid), LF_UINT("uid", peer.uid));
+}
+
+/* Our own log goes to the link, when there is nothing else to say. */
+
+static void on_log_line(void *userdata)
+{
+    const struct runner *runner = userdata;
+    if (runner->link)
+        runner_link_wake(runner->link);
+}
+
+static int forward_logs(struct runner *runner, struct err *err)
+{
+    if (log_ring_new("runner", on_log_line, runner, &runner->logs, err) < 0)
+        return -1;
+    log_set_tap(log_ring_tap, runner->logs, LOG_LEVEL_INFO);
+    return 0;
+}
+
+static void forward_no_logs(struct runner *runner)
+{
+    if (!runner->logs)
+        return;
+    log_set_tap(NULL, NULL, LOG_LEVEL_INFO);
+    log_ring_free(TAKE_PTR(runner->logs));
 }
 
 /* /run is empty after a boot. Only the last directory is made. */
@@ -213,6 +243,7 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
     runner->strangers = LOG_LIMIT(STRANGERS_PERIOD_US, STRANGERS_LOGGED);
     struct command_id instance;
     if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
+        (config->forward_logs && forward_logs(runner, err) < 0) ||
         daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
         released_new(&runner->released, err) < 0 ||
         drainer_new(runner->loop, &runner->drainer, err) < 0 ||
@@ -255,6 +286,7 @@ void runner_free(struct runner *runner)
 {
     if (!runner)
         return;
+    forward_no_logs(runner);
     runner_link_free(TAKE_PTR(runner->link));
     struct runner_entry *entry, *next;
     HASH_ITER (hh, runner->commands, entry, next)

@@ -4,6 +4,7 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -24,6 +25,7 @@ struct runner_config {
     const char *socket;
     uid_t link_uid;      /* the only peer that is listened to, besides root */
     struct rlimit files; /* the limit of open files that commands get; all zero: the runner's */
+    bool forward_logs;   /* taps the process's log, see common/log_ring.h */
 };
 
 int runner_new(const struct runner_config *config, struct runner **ret, struct err *err) must_use;

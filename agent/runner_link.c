@@ -166,7 +166,7 @@ static size_t next_packet(struct runner_link *link)
         if (size > 0)
             return size;
     }
-    return 0;
+    return link->runner->logs ? log_ring_pack(link->runner->logs, link->packet) : 0;
 }
 
 static void pump(struct runner_link *link)
@@ -236,6 +236,11 @@ void runner_link_free(struct runner_link *link)
     loop_io_free(link->io);
     close_fd(&link->fd);
     free(link);
+}
+
+bool runner_link_listens(const struct runner_link *link)
+{
+    return link->welcomed;
 }
 
 void runner_link_wake(struct runner_link *link)

@@ -66,7 +66,7 @@ static int find_link_user(const char *name, uid_t *ret, struct err *err)
 static int serve(const void *userdata, struct err *err)
 {
     const struct settings *settings = userdata;
-    struct runner_config config = { .socket = settings->socket };
+    struct runner_config config = { .socket = settings->socket, .forward_logs = true };
     struct runner *runner;
     if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
         daemon_prepare(err) < 0 || find_link_user(settings->link_user, &config.link_uid, err) < 0 ||

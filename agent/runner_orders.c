@@ -34,8 +34,8 @@ static void refuse_start(struct runner *runner, const struct command_id *id,
     runner_link_refuse(runner->link, id, SANDSTORM__V1__ORDER_KIND__ORDER_KIND_START, &refusal);
 }
 
-/* Makes room by letting go of a command that has ended, the oldest that nobody follows; if all are
- * followed, the oldest, whose follower is told. Its id stays known. */
+/* Makes room by letting go of a command that has ended, the oldest that nobody follows and whose
+ * end was told; if there is none, the oldest, whose follower is told. Its id stays known. */
 static void evict_ended(struct runner *runner)
 {
     struct runner_entry *victim = NULL;
@@ -44,7 +44,7 @@ static void evict_ended(struct runner *runner)
             continue;
         if (!victim)
             victim = entry;
-        if (!command_followed(entry->command)) {
+        if (!command_followed(entry->command) && !command_has_event(entry->command)) {
             victim = entry;
             break;
         }
@@ -95,6 +95,7 @@ static void on_new_command(struct runner *runner, const struct command_id *id,
     struct command_refusal refusal;
     if (start->attach && !command_attach(entry->command, start->attach, &refusal))
         refuse_start(runner, id, refusal.reason, refusal.detail);
+    runner_note_ready(runner, entry); /* it may have ended while it was being made */
     runner_link_status_changed(runner->link);
 }
 
@@ -169,8 +170,10 @@ static void on_welcome(struct runner *runner, const Sandstorm__V1__Welcome *welc
 {
     log_info("orchestrator attached", LF_UINT("epoch", welcome->epoch),
              LF_STR("sandbox", welcome->sandbox_id));
-    for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
+    for (struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next) {
         command_mute(entry->command);
+        runner_note_ready(runner, entry);
+    }
     runner_link_begin_inventory(runner->link, welcome->epoch);
 }
 

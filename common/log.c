@@ -1,6 +1,6 @@
-/* Owns the log's settings, the one process global of the tree: written once by log_setup() before
- * there are threads, only read afterwards. Handed events by code that decides; drops those below
- * the level and hands the rest to a sink. Next: common/log_sink.c. */
+/* Owns the log's settings, the one process global of the tree: written once by log_setup() and
+ * log_set_tap() before there are threads, only read afterwards. Handed events by code that decides;
+ * drops those below the level and hands the rest to a sink. Next: common/log_sink.c. */
 #include "common/log.h"
 
 #include "common/log-internal.h"
@@ -18,6 +18,9 @@ static struct {
     enum log_level level;
     enum log_format format; /* never AUTO */
     bool colour;
+    log_tap_fn tap;
+    void *tap_userdata;
+    enum log_level tap_level;
 } state = { .program = "sandstorm", .level = LOG_LEVEL_INFO, .format = LOG_FORMAT_TEXT };
 
 static const char *const level_names[] = {
@@ -79,6 +82,13 @@ void log_setup(const char *program, enum log_level level, enum log_format format
     state.colour = colour_wanted();
 }
 
+void log_set_tap(log_tap_fn tap, void *userdata, enum log_level level)
+{
+    state.tap = tap;
+    state.tap_userdata = userdata;
+    state.tap_level = level;
+}
+
 const char *log_level_name(enum log_level level)
 {
     assert((unsigned)level < ELEMENTS(level_names));
@@ -116,6 +126,17 @@ bool log_enabled(enum log_level level)
     return level <= state.level;
 }
 
+/* What the tap logs is not handed to it: that would never end. */
+static void hand_on(const struct log_line *line)
+{
+    static _Thread_local bool inside;
+    if (!state.tap || line->level > state.tap_level || inside)
+        return;
+    inside = true;
+    state.tap(state.tap_userdata, line->level, line->message, line->fields, line->count);
+    inside = false;
+}
+
 void log_event(enum log_level level, const char *message, const struct log_field *fields,
                unsigned count)
 {
@@ -138,6 +159,7 @@ void log_event(enum log_level level, const char *message, const struct log_field
         log_sink_journal(&line);
     else
         log_sink_text(&line);
+    hand_on(&line);
     errno = saved_errno;
 }
 

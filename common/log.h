@@ -22,7 +22,7 @@ enum log_format { LOG_FORMAT_AUTO, LOG_FORMAT_TEXT, LOG_FORMAT_JSON, LOG_FORMAT_
 
 struct log_field {
     const char *name;
-    enum { LOG_FIELD_STR, LOG_FIELD_INT, LOG_FIELD_UINT } kind;
+    enum { LOG_FIELD_STR, LOG_FIELD_INT, LOG_FIELD_UINT, LOG_FIELD_MESSAGE_ID } kind;
     union {
         const char *str;
         int64_t i;
@@ -36,6 +36,14 @@ void log_setup(const char *program, enum log_level level, enum log_format format
 int log_level_parse(const char *text, enum log_level *ret, struct err *err) must_use;
 int log_format_parse(const char *text, enum log_format *ret, struct err *err) must_use;
 
+/* Hands a copy of every line at or above `level` on, after it was written, on the thread that wrote
+ * it: so `tap` must take any thread. A line that it logs itself is written and not handed on. A
+ * setting of the process as log_setup() is: before threads, or after they have gone. NULL ends it.
+ */
+typedef void (*log_tap_fn)(void *userdata, enum log_level level, const char *message,
+                           const struct log_field *fields, unsigned count);
+void log_set_tap(log_tap_fn tap, void *userdata, enum log_level level);
+
 bool log_enabled(enum log_level level);
 void log_event(enum log_level level, const char *message, const struct log_field *fields,
                unsigned count);
@@ -43,6 +51,10 @@ void log_event(enum log_level level, const char *message, const struct log_field
 #define LF_STR(n, v)  ((struct log_field){ .name = (n), .kind = LOG_FIELD_STR, .str = (v) })
 #define LF_INT(n, v)  ((struct log_field){ .name = (n), .kind = LOG_FIELD_INT, .i = (v) })
 #define LF_UINT(n, v) ((struct log_field){ .name = (n), .kind = LOG_FIELD_UINT, .u = (v) })
+/* What kind of event this is, for the journal alone: MESSAGE_ID=, without the prefix. Use
+ * LF_EVENT() of common/log_ids.h. */
+#define LF_MESSAGE_ID(id)                                                                          \
+    ((struct log_field){ .name = "message_id", .kind = LOG_FIELD_MESSAGE_ID, .str = (id) })
 /* The two fields that an error makes. */
 #define LF_ERR(e) LF_STR("error", (e)->text), LF_STR("error_code", err_name((e)->code))
 

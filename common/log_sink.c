@@ -137,6 +137,8 @@ static void text_put_message(struct text *text, const char *message)
 static void text_put_fields(struct text *text, const struct log_line *line)
 {
     for (unsigned i = 0; i < line->count; i++) {
+        if (line->fields[i].kind == LOG_FIELD_MESSAGE_ID)
+            continue;
         char value[LOG_VALUE_MAX + 1];
         size_t size = field_format(&line->fields[i], value);
         bool quoted = size == 0 || strpbrk(value, " =\"\\") != NULL;
@@ -245,7 +247,7 @@ static json_t *json_build(const struct log_line *line)
                   "program", json_text(line->program), "message", json_text(line->message));
     for (unsigned i = 0; object && i < line->count; i++) {
         const struct log_field *field = &line->fields[i];
-        if (json_object_get(object, field->name))
+        if (field->kind == LOG_FIELD_MESSAGE_ID || json_object_get(object, field->name))
             continue;
         if (json_object_set_new(object, field->name, json_field(field)) < 0) {
             json_decref(object);
@@ -271,11 +273,12 @@ void log_sink_json(const struct log_line *line)
     write_line(dump, size + 1);
 }
 
-/* SANDSTORM_NAME=value. Journal field names are upper case, digits and underscores. */
+/* SANDSTORM_NAME=value. Journal field names are upper case, digits and underscores. The kind of an
+ * event is the journal's own field, which only its own type of field can make. */
 static size_t journal_field(const struct log_field *field, char *out)
 {
     static const char prefix[] = "SANDSTORM_";
-    size_t used = sizeof(prefix) - 1;
+    size_t used = field->kind == LOG_FIELD_MESSAGE_ID ? 0 : sizeof(prefix) - 1;
     (void)memcpy(out, prefix, used);
     for (const char *at = field->name; *at != '\0' && at < field->name + LOG_NAME_MAX; at++) {
         bool lower = *at >= 'a' && *at <= 'z';

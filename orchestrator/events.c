@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "orchestrator/audit.h"
+#include "orchestrator/logbook.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <stdio.h>
@@ -47,8 +48,10 @@ void event_note(struct orchestrator *orchestrator, const char *sandbox_id, const
                 const char *detail)
 {
     struct err err = { 0 };
-    log_warn("sandbox event", LF_STR("sandbox", sandbox_id), LF_STR("event", kind),
-             LF_STR("detail", detail));
+    struct log_event_kind raised = event_sandbox_note;
+    raised.name = kind;
+    LOGBOOK_EVENT(orchestrator, LOG_LEVEL_WARN, &raised, sandbox_id, NULL,
+                  LF_STR("detail", detail));
     struct event_job *note = calloc(1, sizeof(*note));
     if (!note)
         return;

@@ -4,6 +4,7 @@
 #include "common/buf.h"
 #include "common/window.h"
 #include "orchestrator/exec.h"
+#include "orchestrator/history.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #define EXEC_DIGEST_LEN 32u
@@ -33,6 +34,14 @@ struct exec_due {
 
 struct exec_admission;
 
+/* How the command ended, known before its end record has come: the runner has settled it, or it is
+ * in the store. */
+struct exec_result {
+    uint64_t end_offset;
+    size_t size;
+    uint8_t outcome[]; /* packed */
+};
+
 struct exec {
     struct orchestrator *orchestrator;
     struct rpc_call *call;
@@ -47,8 +56,8 @@ struct exec {
     uint8_t *spec; /* packed, until the runner has confirmed the start */
     size_t spec_size;
     uint8_t digest[EXEC_DIGEST_LEN];
-    /* The life of the runner that was told to start it; another one cannot know how it went. */
-    char started_by[COMMAND_ID_LEN + 1];
+    struct exec_result *result; /* NULL: not known */
+    bool asking;                /* whether a start arrived: attached to see */
     struct exec_due due;
 
     bool grants_itself; /* the client leaves credit to us */
@@ -86,6 +95,11 @@ int exec_admit(struct exec *exec, const Sandstorm__V1__ExecRequest *request,
                struct err *err) must_use;
 void exec_admit_forget(struct exec *exec);
 /* exec_events.c */
+int exec_keep_result(struct exec *exec, const uint8_t *outcome, size_t size, uint64_t end_offset,
+                     struct err *err) must_use;
+/* The runner has nothing more to say about a command whose result is known: what is missing of its
+ * output is a gap, and the end is as it was. */
+void exec_answer(struct exec *exec);
 void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *detail);
 /* exec_orders.c */
 /* Sends what is due and input as far as it goes; stops or resumes the client's requests. */
@@ -95,8 +109,8 @@ void exec_flush_orders(struct exec *exec); /* without input */
 void exec_grant(struct exec *exec);
 /* The session must be there. */
 void exec_order_detach(struct sandbox *sandbox, const struct command_id *id);
-/* The client is gone: the command is detached or, when its end is acknowledged, released; now, or
- * when the runner is in step again. */
+/* The client is gone: the command is detached or, when its end is acknowledged and written down,
+ * released; now, or when the runner is in step again. */
 void exec_leave_behind(struct sandbox *sandbox, const struct command_id *id, bool release);
 /* A client is back: what still waits for this command is not said any more. */
 void exec_take_up(struct sandbox *sandbox, const struct command_id *id);

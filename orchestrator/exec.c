@@ -84,6 +84,8 @@ static void detach(struct exec *exec)
     bool ordered = (exec->state == EXEC_PENDING && !exec->due.start) || exec->state == EXEC_RUNNING;
     if (ordered && exec->sandbox)
         exec_leave_behind(exec->sandbox, &exec->id, false);
+    else if (exec->state == EXEC_PENDING && exec->sandbox)
+        history_give_up(exec->orchestrator->history, &exec->id);
 }
 
 void exec_fail_foreign(struct exec *exec, const struct err *why)
@@ -126,7 +128,7 @@ static int on_credit(struct exec *exec, const Sandstorm__V1__ExecRequest *reques
     exec->client_limit = MAX(exec->client_limit, credit->limit);
     exec->due.credit = true;
     if (exec->state == EXEC_ENDED && exec->acked == exec->end_offset) {
-        exec_leave_behind(exec->sandbox, &exec->id, true);
+        history_release(exec->orchestrator->history, exec->sandbox, &exec->id);
         exec_close_stream(exec, NULL);
     }
     return 0;
@@ -271,6 +273,7 @@ static void exec_free(struct exec *exec)
     loop_timer_free(exec->deadline);
     rpc_call_release(exec->call);
     buf_done(&exec->input);
+    free(exec->result);
     free(exec->spec);
     free(exec);
 }
@@ -280,7 +283,7 @@ static void on_closed(void *owner, const struct err *status)
     struct exec *exec = owner;
     detach(exec);
     if (exec->state == EXEC_ENDED && exec->grants_itself && status->code == ERR_NONE)
-        exec_leave_behind(exec->sandbox, &exec->id, true);
+        history_release(exec->orchestrator->history, exec->sandbox, &exec->id);
     leave_sandbox(exec);
     exec_free(exec);
 }

@@ -18,6 +18,7 @@
 #define EXEC_FIELDS_AROUND 64u /* fields of the frames around a spec, with room to grow */
 
 struct exec;
+struct history;
 
 /* The `open` of CommandService.Exec; userdata is the struct orchestrator. */
 int exec_open(void *userdata, struct rpc_call *call, struct err *err);
@@ -26,8 +27,8 @@ int exec_open(void *userdata, struct rpc_call *call, struct err *err);
 struct exec *exec_find(struct sandbox *sandbox, const struct command_id *id);
 int exec_event(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
                struct err *err) must_use;
-int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
-                   struct err *err) must_use;
+int exec_inventory(struct history *history, struct sandbox *sandbox,
+                   const Sandstorm__V1__Inventory *inventory, struct err *err) must_use;
 /* `back_at_once`: another stream of the same link takes over in this moment; nobody need know. */
 void exec_session_lost(struct sandbox *sandbox, bool back_at_once);
 /* The machine behind it does not count any more: its commands go on without us, and nobody hears of
@@ -36,3 +37,6 @@ void exec_sandbox_gone(struct sandbox *sandbox, const char *why);
 /* The link is there, its runner is not. */
 void exec_runner_away(struct sandbox *sandbox);
 void exec_session_writable(struct sandbox *sandbox);
+/* The end of a command is acknowledged and written down: the runner may forget it; now, or when it
+ * is in step again. */
+void exec_let_go(struct sandbox *sandbox, const struct command_id *id);

@@ -1,10 +1,13 @@
 /* What the runner says about a command that a client follows. Events come from
  * orchestrator/session.c, where the agent's identity is certain but its word is not: offsets must
  * follow on, stay within what was granted, and end where the end record says. What passes goes to
- * the client as it is. next: orchestrator/exec_resume.c when the agent comes back. */
+ * the client as it is; so does the end of a command that the runner has let go of, from what was
+ * kept of it. next: orchestrator/exec_resume.c when the agent comes back. */
 #include "orchestrator/exec-internal.h"
 
 #include "common/wire.h"
+
+#include <string.h>
 
 /* Any word about the command means that the runner has it. */
 static void confirm(struct exec *exec)
@@ -126,6 +129,10 @@ static int on_ended(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
     bool released =
         ended->outcome->result_case == SANDSTORM__V1__OUTCOME__RESULT_LOST &&
         ended->outcome->lost->reason == SANDSTORM__V1__LOST_REASON__LOST_REASON_RELEASED;
+    if (released && exec->result) {
+        exec_answer(exec); /* we know more than the runner still does */
+        return 0;
+    }
     if (released)
         ended->end_offset = exec->received;
     if (ended->end_offset > exec->received) {
@@ -147,6 +154,37 @@ static int on_ended(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
     if (exec->state == EXEC_RUNNING)
         exec_finish_ended(exec);
     return 0;
+}
+
+int exec_keep_result(struct exec *exec, const uint8_t *outcome, size_t size, uint64_t end_offset,
+                     struct err *err)
+{
+    struct exec_result *result = malloc(sizeof(*result) + size);
+    if (!result)
+        return err_nomem(err);
+    result->end_offset = end_offset;
+    result->size = size;
+    (void)memcpy(result->outcome, outcome, size);
+    free(exec->result);
+    exec->result = result;
+    return 0;
+}
+
+/* The client hears of it with the end record, after the output. Until then it is kept for the case
+ * that the runner does not live to say so. */
+static int on_settled(struct exec *exec, const Sandstorm__V1__CommandEvent *event, struct err *err)
+{
+    const Sandstorm__V1__Settled *settled = event->settled;
+    uint8_t *packed;
+    size_t size;
+    if (exec->result || !settled->outcome ||
+        settled->outcome->result_case == SANDSTORM__V1__OUTCOME__RESULT__NOT_SET)
+        return 0;
+    if (wire_pack(&settled->outcome->base, &packed, &size, err) < 0)
+        return -1;
+    int r = exec_keep_result(exec, packed, size, settled->end_offset, err);
+    free(packed);
+    return r;
 }
 
 static int on_stdin_credit(struct exec *exec, const Sandstorm__V1__CommandEvent *event,
@@ -184,10 +222,30 @@ static void refused_for_good(struct exec *exec, const Sandstorm__V1__Refusal *re
         exec_fail(exec, &why);
 }
 
+/* The runner does not have the command. True when that says how it ended. */
+static bool is_gone(struct exec *exec)
+{
+    struct history *history = exec->orchestrator->history;
+    struct history_judgement judgement;
+    if (exec->result) {
+        exec_answer(exec);
+        return true;
+    }
+    if (!exec->asking)
+        return false;
+    history_judge(history, exec->sandbox, &exec->id, &judgement);
+    history_lost(history, &exec->id, &judgement);
+    exec_lost(exec, judgement.reason, judgement.detail);
+    return true;
+}
+
 static int on_refusal(struct exec *exec, const Sandstorm__V1__CommandEvent *event, struct err *err)
 {
     (void)err;
     const Sandstorm__V1__Refusal *refusal = event->refusal;
+    if (refusal->reason == SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_UNKNOWN_COMMAND &&
+        refusal->order == SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTACH && is_gone(exec))
+        return 0;
     switch (refusal->order) {
     case SANDSTORM__V1__ORDER_KIND__ORDER_KIND_START:
     case SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTACH:
@@ -218,6 +276,7 @@ static const struct {
     { SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED, true, on_started },
     { SANDSTORM__V1__COMMAND_EVENT__EVENT_OUTPUT, true, on_output },
     { SANDSTORM__V1__COMMAND_EVENT__EVENT_GAP, true, on_gap },
+    { SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED, false, on_settled },
     { SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED, true, on_ended },
     { SANDSTORM__V1__COMMAND_EVENT__EVENT_STDIN_CREDIT, true, on_stdin_credit },
     { SANDSTORM__V1__COMMAND_EVENT__EVENT_REFUSAL, false, on_refusal },
@@ -238,6 +297,16 @@ int exec_event(struct exec *exec, const Sandstorm__V1__CommandEvent *event, stru
     return 0; /* from a newer runner */
 }
 
+/* There is nobody any more to give orders, credit or input to. */
+static void stop_orders(struct exec *exec)
+{
+    exec->due = (struct exec_due){ 0 };
+    exec->granted = UINT64_MAX;
+    exec->input_eof_sent = true;
+    buf_drop(&exec->input, buf_used(&exec->input));
+    exec->input_sent = exec->input_taken;
+}
+
 /* A runner that does not know the command any more cannot say how it ended; we say just that. */
 void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *detail)
 {
@@ -254,6 +323,48 @@ void exec_lost(struct exec *exec, Sandstorm__V1__LostReason reason, const char *
     event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
     event.ended = &ended;
     struct err err;
+    stop_orders(exec);
     if (exec_event(exec, &event, &err) < 0)
+        exec_fail(exec, &err);
+}
+
+static int answer(struct exec *exec, const struct exec_result *result, struct err *err)
+{
+    CLEANUP_WIRE ProtobufCMessage *message = NULL;
+    if (wire_unpack(&sandstorm__v1__outcome__descriptor, result->outcome, result->size, &message,
+                    err) < 0)
+        return -1;
+    Sandstorm__V1__Outcome *outcome = (Sandstorm__V1__Outcome *)message;
+    Sandstorm__V1__Ended ended = SANDSTORM__V1__ENDED__INIT;
+    ended.outcome = outcome;
+    ended.end_offset = result->end_offset;
+    /* How far the output of a lost one went, nobody knows. */
+    if (outcome->result_case == SANDSTORM__V1__OUTCOME__RESULT_LOST)
+        ended.end_offset = MAX(ended.end_offset, exec->received);
+    if (exec->received > ended.end_offset)
+        return err_set(err, ERR_INVALID, "command %s: its output ends at offset %llu",
+                       exec->id.text, (unsigned long long)ended.end_offset);
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    if (exec->received < ended.end_offset) {
+        Sandstorm__V1__Gap gap = SANDSTORM__V1__GAP__INIT;
+        gap.offset = exec->received;
+        gap.size = ended.end_offset - exec->received;
+        gap.reason = SANDSTORM__V1__GAP_REASON__GAP_REASON_TRIMMED;
+        event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_GAP;
+        event.gap = &gap;
+        if (exec_event(exec, &event, err) < 0)
+            return -1;
+    }
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
+    event.ended = &ended;
+    return exec_event(exec, &event, err);
+}
+
+void exec_answer(struct exec *exec)
+{
+    CLEANUP_FREE struct exec_result *result = TAKE_PTR(exec->result);
+    struct err err = { 0 };
+    stop_orders(exec);
+    if (answer(exec, result, &err) < 0)
         exec_fail(exec, &err);
 }

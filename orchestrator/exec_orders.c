@@ -57,7 +57,7 @@ static void send_start(struct exec *exec)
         exec_fail(exec, &err);
         return;
     }
-    (void)memcpy(exec->started_by, exec->sandbox->runner_instance, sizeof(exec->started_by));
+    history_sent(exec->orchestrator->history, exec->sandbox, &exec->id);
     Sandstorm__V1__Attach attach = SANDSTORM__V1__ATTACH__INIT;
     fill_attach(exec, &attach);
     Sandstorm__V1__Start start = SANDSTORM__V1__START__INIT;
@@ -265,6 +265,11 @@ void exec_leave_behind(struct sandbox *sandbox, const struct command_id *id, boo
         drop_leftover(sandbox, 0);
     sandbox->leftovers[sandbox->leftover_count++] = (struct sandbox_leftover){ *id, release };
     exec_flush_leftovers(sandbox);
+}
+
+void exec_let_go(struct sandbox *sandbox, const struct command_id *id)
+{
+    exec_leave_behind(sandbox, id, true);
 }
 
 void exec_take_up(struct sandbox *sandbox, const struct command_id *id)

@@ -53,18 +53,20 @@ void exec_session_writable(struct sandbox *sandbox)
     }
 }
 
-static int on_position(struct sandbox *sandbox, const Sandstorm__V1__CommandPosition *position,
-                       struct err *err)
+static int on_position(struct history *history, struct sandbox *sandbox,
+                       const Sandstorm__V1__CommandPosition *position, struct err *err)
 {
     struct command_id id;
     if (command_id_parse(position->command_id, &id, err) < 0)
         return -1;
+    history_listed(history, sandbox, &id);
     struct exec *exec = exec_find(sandbox, &id);
     if (!exec)
         return 0;
     exec->listed = true;
-    /* A start of a known id is an attach that also compares the spec. */
-    exec->due.start = exec->state == EXEC_PENDING;
+    /* A start of a known id is an attach that also compares the spec. One that has ended is never
+     * started, whatever became of the runner. */
+    exec->due.start = exec->state == EXEC_PENDING && !exec->result;
     exec->due.attach = !exec->due.start;
     exec->due.cancel = exec->due.cancel || exec->cancelled;
     /* What was sent and not received is sent again, the end of input too. */
@@ -74,23 +76,32 @@ static int on_position(struct sandbox *sandbox, const Sandstorm__V1__CommandPosi
     return 0;
 }
 
-/* Not in the inventory: it never arrived, or it is gone with the runner that had it. */
-static void on_missing(struct exec *exec)
+/* Not in the inventory: it never arrived, it is gone with the runner that had it, or it ended long
+ * ago. */
+static void on_missing(struct history *history, struct exec *exec)
 {
-    struct sandbox *sandbox = exec->sandbox;
-    bool other_life = *exec->started_by && strcmp(exec->started_by, sandbox->runner_instance) != 0;
-    if (exec->state == EXEC_PENDING && !other_life)
+    struct history_judgement judgement;
+    if (exec->result) {
+        exec_answer(exec);
+        return;
+    }
+    history_judge(history, exec->sandbox, &exec->id, &judgement);
+    switch (judgement.fate) {
+    case HISTORY_NOT_RUN:
         exec->due.start = true;
-    else if (sandbox->rebooted)
-        exec_lost(exec, SANDSTORM__V1__LOST_REASON__LOST_REASON_REBOOTED,
-                  "the sandbox was rebooted; how the command ended is unknown");
-    else
-        exec_lost(
-            exec, SANDSTORM__V1__LOST_REASON__LOST_REASON_RUNNER_RESTARTED,
-            "the runner was restarted; the command may still be running, and its result is lost");
+        break;
+    case HISTORY_IN_FLIGHT:
+        /* Behind the start: the answer tells whether that came to the runner that is there now. */
+        exec->due.attach = exec->asking = true;
+        break;
+    case HISTORY_LOST:
+        history_lost(history, &exec->id, &judgement);
+        exec_lost(exec, judgement.reason, judgement.detail);
+        break;
+    }
 }
 
-static void bring_into_step(struct sandbox *sandbox)
+static void bring_into_step(struct history *history, struct sandbox *sandbox)
 {
     struct exec *exec, *next;
     HASH_ITER (hh, sandbox->execs, exec, next) {
@@ -99,10 +110,11 @@ static void bring_into_step(struct sandbox *sandbox)
             exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_LINK_BACK,
                         "the sandbox's link is back");
         }
-        if (!exec->listed && exec->state != EXEC_CLOSING)
-            on_missing(exec);
+        if (!exec->listed && (exec->state == EXEC_PENDING || exec->state == EXEC_RUNNING))
+            on_missing(history, exec);
         exec_flush(exec);
     }
+    history_inventory_complete(history, sandbox);
     sandbox->rebooted = false;
     exec_flush_leftovers(sandbox);
 }
@@ -121,8 +133,8 @@ static int detach_strays(struct sandbox *sandbox, const Sandstorm__V1__Inventory
     return 0;
 }
 
-int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inventory,
-                   struct err *err)
+int exec_inventory(struct history *history, struct sandbox *sandbox,
+                   const Sandstorm__V1__Inventory *inventory, struct err *err)
 {
     if (strlen(inventory->runner_instance) > COMMAND_ID_LEN)
         return err_set(err, ERR_PROTOCOL, "the runner's instance is longer than %d characters",
@@ -132,16 +144,17 @@ int exec_inventory(struct sandbox *sandbox, const Sandstorm__V1__Inventory *inve
         sandbox->in_step = false;
         for (struct exec *exec = sandbox->execs; exec; exec = exec->hh.next)
             exec->listed = false;
+        history_listing(history, sandbox);
     }
     for (size_t i = 0; i < inventory->n_commands; i++)
-        if (on_position(sandbox, inventory->commands[i], err) < 0)
+        if (on_position(history, sandbox, inventory->commands[i], err) < 0)
             return -1;
     if (inventory->complete) {
         sandbox->listing = false;
         sandbox->in_step = true;
         (void)memcpy(sandbox->runner_instance, inventory->runner_instance,
                      strlen(inventory->runner_instance) + 1);
-        bring_into_step(sandbox);
+        bring_into_step(history, sandbox);
     }
     return detach_strays(sandbox, inventory, err);
 }

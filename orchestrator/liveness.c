@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "orchestrator/events.h"
+#include "orchestrator/logbook.h"
 #include "orchestrator/orchestrator-internal.h"
 #include "orchestrator/session.h"
 
@@ -101,9 +102,10 @@ static void on_changed(void *userdata, struct fleet_member *member, enum fleet_s
     struct orchestrator *orchestrator = userdata;
     struct sandbox *sandbox = CONTAINER_OF(member, struct sandbox, member);
     sandbox->state_ms = wall_ms();
-    log_info("sandbox state", LF_STR("sandbox", sandbox->id),
-             LF_STR("from", fleet_state_name(from)), LF_STR("to", fleet_state_name(member->state)),
-             LF_INT("silent_ms", wall_ms() - sandbox->last_seen_ms));
+    LOGBOOK_EVENT(orchestrator, LOG_LEVEL_INFO, &event_sandbox_state, sandbox->id, NULL,
+                  LF_STR("from", fleet_state_name(from)),
+                  LF_STR("to", fleet_state_name(member->state)),
+                  LF_INT("silent_ms", wall_ms() - sandbox->last_seen_ms));
     if (member->state == FLEET_EVICTED)
         on_evicted(orchestrator, sandbox);
     if (from == FLEET_EVICTED)

@@ -21,6 +21,7 @@ struct orchestrator {
     struct store *store;
     struct ca *ca; /* the store's thread alone signs with it */
     struct clients *clients;
+    struct history *history;
     struct http_front *front;
     struct watch *audit_watches;
     struct changes changes, beats; /* sandboxes by their last change; heartbeats among them */
@@ -30,6 +31,7 @@ struct orchestrator {
     struct fleet *fleet;
     struct loop_timer *fleet_timer;
     uint64_t noted_us; /* when the last-seen times were last stored */
+    struct logbook *logbook;
     struct loop_timer *warden;
     uint64_t lifetime_s, window_s;     /* of certificates, and of renewing an expired one */
     struct log_limit denials;          /* audit rows about wrong secrets; the store's thread */

@@ -8,7 +8,9 @@
 #include "orchestrator/clients.h"
 #include "orchestrator/control.h"
 #include "orchestrator/front.h"
+#include "orchestrator/history.h"
 #include "orchestrator/liveness.h"
+#include "orchestrator/logbook.h"
 #include "orchestrator/session.h"
 
 #include <stdio.h>
@@ -136,7 +138,9 @@ static int load_work(struct store_job *job, struct store_tx *tx, struct err *err
     struct load *load = CONTAINER_OF(job, struct load, job);
     if (load_clients(load->orchestrator, tx, err) < 0)
         return -1;
-    return store_sandbox_each(tx, load_sandbox, load->orchestrator, err);
+    if (store_sandbox_each(tx, load_sandbox, load->orchestrator, err) < 0)
+        return -1;
+    return history_load(load->orchestrator->history, tx, err);
 }
 
 static void load_done(struct store_job *job)
@@ -221,7 +225,10 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
         load_identity(orchestrator, config->state_dir, err) < 0 ||
         registry_new(&orchestrator->registry, err) < 0 ||
         liveness_new(orchestrator, config, err) < 0 ||
-        clients_new(&orchestrator->clients, err) < 0 || load_store(orchestrator, err) < 0 ||
+        clients_new(&orchestrator->clients, err) < 0 ||
+        history_new(orchestrator, &orchestrator->history, err) < 0 ||
+        load_store(orchestrator, err) < 0 ||
+        logbook_new(orchestrator, &orchestrator->logbook, err) < 0 ||
         health_new(&orchestrator->health, err) < 0 ||
         reflection_new(&orchestrator->reflection, err) < 0 ||
         rpc_pump_new(orchestrator->loop, &orchestrator->pump, err) < 0 ||
@@ -267,12 +274,15 @@ void orchestrator_free(struct orchestrator *orchestrator)
     http_front_free(orchestrator->front);
     if (orchestrator->loop)
         loop_drain_posts(orchestrator->loop);
-    store_free(orchestrator->store);
+    logbook_flush(orchestrator->logbook);
+    store_free(TAKE_PTR(orchestrator->store));
     loop_timer_free(orchestrator->warden);
     rpc_server_free(orchestrator->server);
+    logbook_free(orchestrator->logbook);
     rpc_pump_free(orchestrator->pump);
     reflection_free(orchestrator->reflection);
     health_free(orchestrator->health);
+    history_free(orchestrator->history);
     clients_free(orchestrator->clients);
     liveness_free(orchestrator);
     registry_free(orchestrator->registry);

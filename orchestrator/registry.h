@@ -33,6 +33,13 @@ struct sandbox_sample {
     uint32_t cpu_basis_points, memory_basis_points, load1_centi;
 };
 
+/* Its account with the logbook. */
+struct sandbox_log {
+    struct log_limit limit;
+    uint64_t limited, lost; /* lines that no marker names yet: by the limit, by the store */
+    unsigned since_trim;
+};
+
 struct sandbox {
     char id[SANDBOX_ID_MAX + 1];
     char *labels;   /* from its token, and what admins made of them; never from the agent */
@@ -44,6 +51,7 @@ struct sandbox {
     int64_t state_ms;
     struct change change, beat;
     struct log_limit calls, denials; /* of its agent; see orchestrator/access.h */
+    struct sandbox_log log;          /* see orchestrator/logbook.h */
     struct session *session;         /* NULL while its link is away */
     struct exec *execs;              /* hash by command id: what clients are attached to here */
     /* The runner has answered this session's welcome: orders reach it, and it knows what we know.

@@ -1,6 +1,7 @@
 /* The agent's side of the orchestrator. Streams come from common/rpc_server.c with an identity that
- * is certain; frames are checked here and go to the registry (register, heartbeat) or to the exec
- * that follows the command (orchestrator/exec_events.c). Nothing that an agent says can name
+ * is certain; frames are checked here and go to the registry (register, heartbeat), to the history
+ * (orchestrator/history.c) and to the exec that follows the command (orchestrator/exec_events.c).
+ * Nothing that an agent says can name
  * another sandbox: every look-up starts at the session's own. */
 #include "orchestrator/session.h"
 
@@ -11,7 +12,9 @@
 #include "orchestrator/access.h"
 #include "orchestrator/events.h"
 #include "orchestrator/exec.h"
+#include "orchestrator/history.h"
 #include "orchestrator/liveness.h"
+#include "orchestrator/logbook.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <assert.h>
@@ -81,6 +84,11 @@ void session_order(struct session *session, Sandstorm__V1__CommandOrder *order)
     rpc_call_cancel(session->call);
 }
 
+uint64_t session_epoch(const struct session *session)
+{
+    return session->epoch;
+}
+
 void session_pace(struct session *session, uint64_t interval_ms)
 {
     if (session->state != SESSION_ACTIVE)
@@ -113,8 +121,8 @@ static void detach(struct session *session)
         return;
     sandbox->session = NULL;
     if (!session->handed_over)
-        log_info("sandbox disconnected", LF_STR("sandbox", sandbox->id),
-                 LF_UINT("epoch", session->epoch));
+        LOGBOOK_EVENT(session->orchestrator, LOG_LEVEL_INFO, &event_sandbox_disconnected,
+                      sandbox->id, NULL, LF_UINT("epoch", session->epoch));
     if (!session->replaced)
         liveness_disconnected(session->orchestrator, sandbox);
     exec_session_lost(sandbox, session->handed_over);
@@ -272,11 +280,11 @@ static int on_register(struct session *session, const Sandstorm__V1__AgentFrame 
     /* Until a heartbeat says otherwise: a command waits for the runner, it is not refused. */
     sandbox->runner_connected = true;
     take_last_error(sandbox, frame);
+    LOGBOOK_EVENT(
+        orchestrator, LOG_LEVEL_INFO, &event_sandbox_online, sandbox->id, NULL,
+        LF_UINT("epoch", session->epoch), LF_STR("agent_version", frame->info->agent_version),
+        LF_STR("hostname", frame->info->hostname), LF_INT("clock_skew_ms", sandbox->clock_skew_ms));
     liveness_connected(orchestrator, sandbox);
-    log_info("sandbox online", LF_STR("sandbox", sandbox->id), LF_UINT("epoch", session->epoch),
-             LF_STR("agent_version", frame->info->agent_version),
-             LF_STR("hostname", frame->info->hostname),
-             LF_INT("clock_skew_ms", sandbox->clock_skew_ms));
     return send_welcome(session, err);
 }
 
@@ -320,7 +328,7 @@ static int on_inventory(struct session *session, const Sandstorm__V1__AgentFrame
     if (frame->inventory->epoch != session->epoch)
         return 0; /* an answer to an earlier welcome */
     bool was_in_step = session->sandbox->in_step;
-    if (exec_inventory(session->sandbox, frame->inventory, err) < 0)
+    if (exec_inventory(session->orchestrator->history, session->sandbox, frame->inventory, err) < 0)
         return -1;
     if (session->sandbox->in_step && !was_in_step)
         liveness_changed(session->orchestrator, session->sandbox); /* it can run commands */
@@ -333,13 +341,24 @@ static int on_event(struct session *session, const Sandstorm__V1__AgentFrame *fr
     struct command_id id;
     if (command_id_parse(frame->event->command_id, &id, err) < 0)
         return -1;
+    if (history_event(session->orchestrator->history, session->sandbox, &id, frame->event, err) < 0)
+        return -1;
     struct exec *exec = exec_find(session->sandbox, &id);
+    if (!exec && frame->event->event_case == SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED)
+        return 0;
     if (!exec) {
         /* The client left; the runner hears of it with the next Detach. */
         session->orchestrator->events_dropped++;
         return 0;
     }
     return exec_event(exec, frame->event, err);
+}
+
+static int on_logs(struct session *session, const Sandstorm__V1__AgentFrame *frame, struct err *err)
+{
+    (void)err;
+    logbook_take(session->orchestrator, session->sandbox, frame->logs);
+    return 0;
 }
 
 static const struct {
@@ -351,6 +370,7 @@ static const struct {
     { SANDSTORM__V1__AGENT_FRAME__KIND_HEARTBEAT, SESSION_ACTIVE, on_heartbeat },
     { SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY, SESSION_ACTIVE, on_inventory },
     { SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, SESSION_ACTIVE, on_event },
+    { SANDSTORM__V1__AGENT_FRAME__KIND_LOGS, SESSION_ACTIVE, on_logs },
 };
 
 static int on_frame(struct session *session, const Sandstorm__V1__AgentFrame *frame,

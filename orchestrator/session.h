@@ -23,6 +23,7 @@ int session_open(void *userdata, struct rpc_call *call, struct err *err);
 /* An order for one of the sandbox's commands. A stream that does not take it any more is cut, and
  * the agent's next attach brings everything into step again. */
 void session_order(struct session *session, Sandstorm__V1__CommandOrder *order);
+uint64_t session_epoch(const struct session *session);
 bool session_writable(const struct session *session);
 /* The interval of heartbeats from now on. */
 void session_pace(struct session *session, uint64_t interval_ms);

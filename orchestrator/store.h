@@ -210,6 +210,100 @@ int store_client_by_login(struct store_tx *tx, const char *login_id, struct clie
 int store_client_list(struct store_tx *tx, const char *after, struct client_record *ret,
                       unsigned max, unsigned *ret_count, struct err *err) must_use;
 
+/* Commands: what was ordered, and how it ended. Not what it was told to run. */
+
+#define STORE_DIGEST_LEN      32u
+#define STORE_OUTCOME_MAX     2048u                 /* bytes of a packed sandstorm.v1.Outcome */
+#define STORE_COMMANDS_KEPT   100000u               /* that have ended; the oldest go */
+#define STORE_COMMANDS_AGE_MS (90ll * 86400 * 1000) /* and those that ended longer ago */
+
+struct command_record {
+    int64_t number; /* in order of coming, from 1; the store's */
+    char id[COMMAND_ID_LEN + 1];
+    char sandbox_id[SANDBOX_ID_MAX + 1];
+    char ordered_by[STORE_ACTOR_MAX]; /* "client/ann" */
+    char labels[STORE_LABELS_MAX];
+    uint8_t digest[STORE_DIGEST_LEN]; /* of its spec */
+    char runner[COMMAND_ID_LEN + 1];  /* the life of the runner that was there then, or "" */
+    int64_t ordered_ms, started_ms, pid;
+    int64_t ended_ms; /* 0: it has not ended, as far as is known */
+    uint8_t outcome[STORE_OUTCOME_MAX];
+    size_t outcome_size;
+    uint64_t end_offset;
+};
+
+enum command_choice { COMMANDS_ALL, COMMANDS_OPEN, COMMANDS_ENDED };
+
+struct command_filter {
+    const char *sandbox_id, *id; /* "": any */
+    enum command_choice choice;
+    int64_t before; /* only numbers below this one; 0: from the newest */
+};
+
+/* ERR_EXISTS when the id is known, whatever of. */
+int store_command_put(struct store_tx *tx, const struct command_record *command,
+                      struct err *err) must_use;
+/* ERR_NOT_FOUND. */
+int store_command_get(struct store_tx *tx, const char *id, struct command_record *ret,
+                      struct err *err) must_use;
+/* The first time and pid stay. ERR_NOT_FOUND. */
+int store_command_start(struct store_tx *tx, const char *id, int64_t started_ms, int64_t pid,
+                        struct err *err) must_use;
+/* Takes ended_ms, outcome, end_offset and, where none is known, started_ms and pid. The first end
+ * stays. ERR_NOT_FOUND. */
+int store_command_end(struct store_tx *tx, const struct command_record *command,
+                      struct err *err) must_use;
+/* Newest first. */
+int store_command_list(struct store_tx *tx, const struct command_filter *filter,
+                       struct command_record *ret, unsigned max, unsigned *ret_count,
+                       struct err *err) must_use;
+/* Calls `each` for every one that has not ended. -1 from it ends the walk. */
+int store_command_each_open(struct store_tx *tx,
+                            int (*each)(void *userdata, const struct command_record *command,
+                                        struct err *err),
+                            void *userdata, struct err *err) must_use;
+/* Forgets those that ended before `before_ms`, and all but the newest `kept` that have ended. */
+int store_command_prune(struct store_tx *tx, unsigned kept, int64_t before_ms,
+                        struct err *err) must_use;
+
+/* The log. */
+
+#define STORE_LOG_MESSAGE_MAX 512u
+#define STORE_LOG_FIELDS_MAX  2048u
+
+struct log_record {
+    uint64_t number; /* given when it is put; grows */
+    int64_t time_us;
+    int level; /* enum log_level of common/log.h */
+    char origin[16];
+    char sandbox_id[SANDBOX_ID_MAX + 1];
+    char command_id[COMMAND_ID_LEN + 1]; /* "": about none */
+    char message[STORE_LOG_MESSAGE_MAX + 1];
+    char fields[STORE_LOG_FIELDS_MAX + 1]; /* a JSON object of strings */
+};
+
+struct log_query {
+    char sandbox_id[SANDBOX_ID_MAX + 1];
+    char command_id[COMMAND_ID_LEN + 1]; /* "": of any, and of none */
+    int64_t since_us;
+    uint64_t after; /* a record's number; 0: from the first */
+    uint32_t last;  /* no more than the last so many of these; 0: all */
+};
+
+/* ERR_NOT_FOUND when there is no such sandbox. */
+int store_log_put(struct store_tx *tx, const struct log_record *record, struct err *err) must_use;
+/* Up to `max`, in the order in which they were put. */
+int store_log_list(struct store_tx *tx, const struct log_query *query, struct log_record *ret,
+                   unsigned max, unsigned *ret_count, struct err *err) must_use;
+/* Forgets all but the newest `keep` of a sandbox. */
+int store_log_trim(struct store_tx *tx, const char *sandbox_id, unsigned keep,
+                   struct err *err) must_use;
+/* Looks at the `max` oldest records of all and forgets those from before `before_us`; how many, so
+ * that the caller comes back while there are more. The newest record always stays: numbers must
+ * not begin again. */
+int store_log_expire(struct store_tx *tx, int64_t before_us, unsigned max, unsigned *ret_forgotten,
+                     struct err *err) must_use;
+
 static inline void store_cleanup(struct store **store)
 {
     store_free(*store);

@@ -75,8 +75,8 @@ static const char *const migrations[] = {
     "CREATE TABLE commands(number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,"
     " sandbox_id TEXT NOT NULL, ordered_by TEXT NOT NULL, labels TEXT NOT NULL,"
     " digest BLOB NOT NULL, ordered_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL,"
-    " pid INTEGER NOT NULL, ended_ms INTEGER NOT NULL, outcome BLOB NOT NULL,"
-    " end_offset INTEGER NOT NULL) STRICT;"
+    " runner TEXT NOT NULL, pid INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
+    " outcome BLOB NOT NULL, end_offset INTEGER NOT NULL) STRICT;"
     "CREATE INDEX commands_by_sandbox ON commands(sandbox_id, number);"
     "CREATE INDEX commands_open ON commands(sandbox_id) WHERE ended_ms = 0;"
 

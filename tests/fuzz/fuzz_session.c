@@ -7,8 +7,8 @@
 #include "orchestrator/orchestrator-internal.h"
 #include "orchestrator/session.h"
 #include "tests/fuzz/check.h"
-#include "tests/unit/audit_stub.h"
 #include "tests/unit/rpc_stub.h"
+#include "tests/unit/store_stub.h"
 
 enum { AGENTS = 2, CLIENTS = 2, CALLS = AGENTS + CLIENTS };
 
@@ -54,7 +54,7 @@ static void step(struct orchestrator *orchestrator, struct rpc_call *calls, stru
         /* From here on rows take their time; a full queue and a slow disk come together. */
         stub_audit.late = !stub_audit.late;
         stub_audit.broken = verb & 64;
-        stub_audit_written();
+        stub_store_commit();
         break;
     case 2:
         call->full = false;
@@ -83,7 +83,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(loop_new(&loop, &err) == 0);
     struct orchestrator orchestrator = { .loop = loop };
     (void)memset(&stub_audit, 0, sizeof(stub_audit));
+    (void)memset(&stub_store, 0, sizeof(stub_store));
     check(stub_known_peers(&orchestrator, &err) == 0);
+    check(history_new(&orchestrator, &orchestrator.history, &err) == 0);
     struct rpc_call calls[CALLS];
     for (unsigned i = 0; i < CALLS; i++)
         open_call(&orchestrator, calls, i);
@@ -95,9 +97,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(calls[i].released);
     }
     /* A row that comes after its client has gone. */
-    stub_audit_written();
+    stub_store_commit();
+    check(!stub_store.first);
     for (struct sandbox *one = registry_any(orchestrator.registry); one; one = one->hh.next)
         check(!one->session && !one->execs);
+    history_free(orchestrator.history);
     stub_peers_free(&orchestrator);
     return 0;
 }

@@ -255,6 +255,57 @@ static void put_events(void)
     put_event(&event);
 }
 
+static void put_logs(void)
+{
+    Sandstorm__V1__LogField field = SANDSTORM__V1__LOG_FIELD__INIT;
+    Sandstorm__V1__LogField *fields[] = { &field };
+    field.name = (char *)"command";
+    field.value = (char *)COMMAND;
+    Sandstorm__V1__LogLine line = SANDSTORM__V1__LOG_LINE__INIT;
+    Sandstorm__V1__LogLine *lines[] = { &line };
+    line.time_unix_us = 1;
+    line.level = SANDSTORM__V1__LOG_LEVEL__LOG_LEVEL_WARN;
+    line.origin = (char *)"runner";
+    line.message = (char *)"m";
+    line.fields = fields;
+    line.n_fields = 1;
+    Sandstorm__V1__Logs logs = SANDSTORM__V1__LOGS__INIT;
+    logs.lines = lines;
+    logs.n_lines = 1;
+    logs.dropped = 2;
+    Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
+    frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_LOGS;
+    frame.logs = &logs;
+    put_agent_frame(&frame);
+}
+
+/* It has ended, and its end record has not come. */
+static void put_settled(void)
+{
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    Sandstorm__V1__Exited exited = SANDSTORM__V1__EXITED__INIT;
+    Sandstorm__V1__Outcome outcome = SANDSTORM__V1__OUTCOME__INIT;
+    outcome.result_case = SANDSTORM__V1__OUTCOME__RESULT_EXITED;
+    outcome.exited = &exited;
+    Sandstorm__V1__Settled settled = SANDSTORM__V1__SETTLED__INIT;
+    settled.outcome = &outcome;
+    settled.end_offset = 3;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED;
+    event.settled = &settled;
+    put_event(&event);
+}
+
+static void put_unknown(void)
+{
+    Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
+    Sandstorm__V1__Refusal refusal = SANDSTORM__V1__REFUSAL__INIT;
+    refusal.reason = SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_UNKNOWN_COMMAND;
+    refusal.order = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTACH;
+    event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_REFUSAL;
+    event.refusal = &refusal;
+    put_event(&event);
+}
+
 static int make_session(void)
 {
     put_register();
@@ -266,7 +317,17 @@ static int make_session(void)
     put_byte(3 * 4); /* the agent is cut and comes back */
     put_register();
     put_events();
-    return r | save("session", "cut");
+    r |= save("session", "cut");
+    put_register();
+    put_open(1000);
+    put_settled();
+    put_byte(3 * 4 + 2); /* the client is cut and comes back */
+    put_open(1000);
+    put_unknown();
+    r |= save("session", "again");
+    put_register();
+    put_logs();
+    return r | save("session", "logs");
 }
 
 static int make_wire(void)

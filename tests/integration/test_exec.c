@@ -388,13 +388,16 @@ Test(exec, refuses_an_id_that_is_taken_by_another_command)
 Test(exec, does_not_run_a_finished_command_again)
 {
     char script[256];
-    (void)snprintf(script, sizeof(script), "echo ran >> %s/count", fixture()->dir);
+    (void)snprintf(script, sizeof(script), "echo ran >> %s/count; echo out; exit 7",
+                   fixture()->dir);
     CLEANUP_RESULT struct proc_result first =
         CLI("exec", BOX, "--id", COMMAND_ID, "-n", "-c", script);
-    cr_assert_eq(first.status, 0);
+    cr_assert_eq(first.status, 7);
+    cr_assert_str_eq(first.out, "out\n");
     CLEANUP_RESULT struct proc_result again =
         CLI("exec", BOX, "--id", COMMAND_ID, "-n", "-c", script);
-    cr_assert_eq(again.status, 255, "status %d", again.status);
-    fixture_assert_contains(again.err, "has already run");
+    cr_assert_eq(again.status, 7, "status %d: %s", again.status, again.err);
+    cr_assert_str_eq(again.out, "");
+    fixture_assert_contains(again.err, "4 bytes");
     cr_assert_eq(fixture_count_lines(fixture_path("count")), 1);
 }

@@ -49,6 +49,16 @@ int audit_write(struct orchestrator *orchestrator, const struct audit_entry *ent
     return 0;
 }
 
+void audit_notify(struct orchestrator *orchestrator)
+{
+    (void)orchestrator;
+}
+
+void audit_unwritable(struct err *failed)
+{
+    failed->code = ERR_UNAVAILABLE;
+}
+
 void event_note(struct orchestrator *orchestrator, const char *sandbox_id, const char *kind,
                 const char *detail)
 {

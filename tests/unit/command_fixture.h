@@ -22,7 +22,9 @@ struct bench {
     struct command *command;
     Sandstorm__V1__CommandSpec spec;
 
-    unsigned started;
+    unsigned started, settled;
+    unsigned settled_code;
+    uint64_t settled_end;
     uint64_t next; /* offset of the record that must come next */
     uint8_t *bytes, *streams;
     uint64_t dropped, trimmed; /* bytes that gaps have named */
@@ -110,8 +112,16 @@ static inline bool bench_event(struct bench *bench, ProtobufCMessage *message)
         bench->stdin_taken = event->stdin_credit->taken;
         bench->stdin_closed = event->stdin_credit->closed;
         return false;
+    case SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED:
+        bench->settled++;
+        bench->settled_end = event->settled->end_offset;
+        if (event->settled->outcome->result_case == SANDSTORM__V1__OUTCOME__RESULT_EXITED)
+            bench->settled_code = event->settled->outcome->exited->code;
+        return false;
     default:
         cr_assert_eq(event->event_case, SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED);
+        cr_assert_gt(bench->settled, 0u, "ended before it was settled");
+        cr_assert_eq(event->ended->end_offset, bench->settled_end);
         cr_assert_eq(event->ended->end_offset, bench->next);
         bench->end_frame = message;
         bench->ended = event->ended;

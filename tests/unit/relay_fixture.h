@@ -4,8 +4,8 @@
 #include "common/loop.h"
 #include "orchestrator/exec-internal.h"
 #include "orchestrator/session.h"
-#include "tests/unit/audit_stub.h"
 #include "tests/unit/rpc_stub.h"
+#include "tests/unit/store_stub.h"
 
 #include <criterion/criterion.h>
 
@@ -112,8 +112,10 @@ static inline void reconnect(void)
 static inline void relay_setup(void)
 {
     struct err err = { 0 };
+    (void)memset(&stub_store, 0, sizeof(stub_store));
     OK(loop_new(&orchestrator.loop, &err));
     OK(stub_known_peers(&orchestrator, &err));
+    OK(history_new(&orchestrator, &orchestrator.history, &err));
     stub_call_init(&agent, IDENTITY_AGENT, "s", &sandstorm__v1__connect_response__descriptor);
     stub_call_init(&client, IDENTITY_CLIENT, "c", &sandstorm__v1__exec_response__descriptor);
     OK(session_open(&orchestrator, &agent, &err));
@@ -128,6 +130,8 @@ static inline void relay_teardown(void)
     stub_call_close(&client, ERR_CANCELLED);
     stub_call_close(&agent, ERR_CANCELLED);
     cr_expect(client.released && agent.released);
+    stub_store_commit();
+    history_free(orchestrator.history);
     stub_peers_free(&orchestrator);
     loop_free(orchestrator.loop);
 }

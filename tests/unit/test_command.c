@@ -318,3 +318,63 @@ Test(command, freeing_a_running_command_kills_its_group)
     cr_expect(poll(&end, 1, (int)(BENCH_DEADLINE_US / 1000)) == 1 && end.revents & POLLHUP);
     close_fd(&held);
 }
+
+/* How it ended is said unasked. */
+
+Test(command, how_it_ended_is_said_once_whatever_of_its_output_is_still_to_come)
+{
+    struct bench bench;
+    bench_init(&bench);
+    bench_shell(&bench, "printf hello; exit 3", 0);
+    UNTIL(&bench, bench.settled);
+    cr_expect_eq(bench.settled_code, 3u);
+    cr_expect_eq(bench.settled_end, 5u);
+    cr_expect_eq(bench.next, 0u, "output without credit");
+    cr_expect_null(bench.ended);
+    cr_assert(bench_credit(&bench, 0, NO_LIMIT));
+    UNTIL(&bench, bench.ended);
+    cr_expect_eq(bench.settled, 1u);
+    EXPECT_OUTPUT(&bench, "hello");
+    bench_done(&bench);
+}
+
+Test(command, also_when_nobody_is_attached)
+{
+    struct bench bench;
+    bench_init(&bench);
+    bench_shell(&bench, "printf hello; exit 4", 0);
+    bench_detach(&bench);
+    UNTIL(&bench, bench.settled);
+    cr_expect_eq(bench.settled_code, 4u);
+    cr_expect_eq(bench.settled_end, 5u);
+    cr_expect_not(command_has_event(bench.command));
+    bench_done(&bench);
+}
+
+Test(command, and_once_more_to_the_next_orchestrator)
+{
+    struct bench bench;
+    bench_init(&bench);
+    (void)bench_run(&bench, "exit 5");
+    cr_expect_eq(bench.settled, 1u);
+    wire_free(TAKE_PTR(bench.end_frame));
+    bench.ended = NULL;
+    command_mute(bench.command);
+    bench_listen(&bench);
+    cr_expect_eq(bench.settled, 2u);
+    cr_expect_eq(bench.settled_code, 5u);
+    cr_expect_null(bench.ended, "nobody has attached");
+    bench_done(&bench);
+}
+
+Test(command, a_command_that_runs_says_nothing_to_who_has_not_attached)
+{
+    struct bench bench;
+    bench_init(&bench);
+    bench_shell(&bench, "echo ready; exec sleep 1000", NO_LIMIT);
+    UNTIL(&bench, bench.next == 6);
+    command_mute(bench.command);
+    cr_expect_not(command_has_event(bench.command));
+    cr_expect_eq(bench.settled, 0u);
+    bench_done(&bench);
+}

@@ -1,7 +1,7 @@
 /* Where an event goes and that nothing in it can do harm there: JSON, the journal, and hostile
  * values in every format. sd_journal_sendv(3) and the look at the journal's socket are replaced in
  * this binary, so no journald is needed. */
-#include "common/log.h"
+#include "common/log_ids.h"
 #include "tests/unit/log_capture.h"
 
 #include <fcntl.h>
@@ -244,4 +244,31 @@ Test(log_sink, auto_is_the_journal_only_where_stderr_is_the_journal_stream)
     log_setup("prog", LOG_LEVEL_INFO, LOG_FORMAT_AUTO);
     log_info("m");
     cr_expect_str_eq(next_event(fd), "m");
+}
+
+Test(log_sink, the_kind_of_an_event_is_the_journals_own_field_and_is_shown_nowhere_else)
+{
+    int fd = capture_stderr();
+    log_setup("prog", LOG_LEVEL_INFO, LOG_FORMAT_JOURNAL);
+    log_info("command ended", LF_EVENT("command_ended", event_command_ended.message_id));
+    cr_expect(journal_has("MESSAGE_ID=e7a685f53cd2373a761b0f05a55be9fc"));
+    cr_expect(journal_has("SANDSTORM_EVENT=command_ended"));
+    cr_expect(journal_has("MESSAGE=command ended event=command_ended"));
+    for (int i = 0; i < journal_count; i++)
+        cr_expect_null(strstr(journal_fields[i], "SANDSTORM_MESSAGE_ID"));
+
+    /* A field that only has the name is not one. */
+    log_info("x", LF_STR("message_id", "forged"));
+    cr_expect(journal_has("SANDSTORM_MESSAGE_ID=forged"));
+    cr_expect_not(journal_has("MESSAGE_ID=forged"));
+
+    log_setup("prog", LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    log_info("x", LF_EVENT("e", "00"));
+    cr_expect_str_eq(next_event(fd), "x event=e");
+    log_setup("prog", LOG_LEVEL_INFO, LOG_FORMAT_JSON);
+    log_info("x", LF_EVENT("e", "00"));
+    json_t *object = next_json(fd);
+    cr_expect_str_eq(json_get(object, "event"), "e");
+    cr_expect_null(json_object_get(object, "message_id"));
+    json_decref(object);
 }

@@ -17,7 +17,7 @@ Test(relay_admit, nothing_is_ordered_before_the_audit_has_its_row)
     cr_expect_eq(agent.sent, before, "an order went out");
     cr_expect_eq(client.sent, 0u, "the client was told too early");
     cr_expect(client.paused);
-    stub_audit_written();
+    stub_store_commit();
     cr_expect_eq(last_order(), SANDSTORM__V1__COMMAND_ORDER__ORDER_START);
     cr_expect_eq(client.sent, 1u);
 }
@@ -39,7 +39,7 @@ Test(relay_admit, a_client_that_leaves_while_the_row_is_written_orders_nothing)
     size_t before = agent.sent;
     say_open("true");
     stub_call_close(&client, ERR_CANCELLED);
-    stub_audit_written();
+    stub_store_commit();
     cr_expect_eq(agent.sent, before, "an order went out");
     stub_call_init(&client, IDENTITY_CLIENT, "c", &sandstorm__v1__exec_response__descriptor);
     OK(exec_open(&orchestrator, &client, &err));
@@ -51,7 +51,7 @@ Test(relay_admit, a_sandbox_that_is_revoked_while_the_row_is_written_gets_no_ord
     size_t before = agent.sent;
     say_open("true");
     registry_find(orchestrator.registry, "s")->revoked_ms = 1;
-    stub_audit_written();
+    stub_store_commit();
     cr_expect(client.finished);
     cr_expect_eq(client.status.code, ERR_DENIED);
     cr_expect_eq(agent.sent, before, "an order went out");

@@ -199,3 +199,113 @@ Test(runner, a_second_link_is_turned_away)
     cr_expect_eq(recv(second, &byte, 1, 0), 0);
     cr_expect_eq(runner->link, before);
 }
+
+/* How commands ended, told to each orchestrator. */
+
+/* How many of the frames that the link would send now are about a command that is settled. The
+ * inventory must be the first of them. */
+static unsigned count_settled(void)
+{
+    struct err err = { 0 };
+    unsigned count = 0;
+    bool listed = false;
+    size_t size;
+    while ((size = next_packet(runner->link)) > 0) {
+        CLEANUP_WIRE ProtobufCMessage *message = NULL;
+        OK(wire_unpack(&sandstorm__v1__agent_frame__descriptor, runner->link->packet, size,
+                       &message, &err));
+        const Sandstorm__V1__AgentFrame *frame = (const Sandstorm__V1__AgentFrame *)message;
+        listed |= frame->kind_case == SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY;
+        if (frame->kind_case != SANDSTORM__V1__AGENT_FRAME__KIND_EVENT ||
+            frame->event->event_case != SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED)
+            continue;
+        cr_expect(listed, "settled before the inventory");
+        cr_expect_eq(frame->event->settled->outcome->result_case,
+                     SANDSTORM__V1__OUTCOME__RESULT_START_FAILED);
+        count++;
+    }
+    return count;
+}
+
+Test(runner, every_orchestrator_hears_once_how_each_command_ended)
+{
+    welcome();
+    for (unsigned i = 0; i < 3; i++)
+        start(i, 1);
+    cr_expect_eq(count_settled(), 3u);
+    welcome();
+    cr_expect_eq(count_settled(), 3u, "the next one was not told");
+}
+
+Test(runner, what_ended_while_nobody_was_there_is_told_after_the_inventory)
+{
+    welcome();
+    start(1, 1);
+    cr_expect_eq(count_settled(), 1u);
+    cr_expect_eq(next_packet(runner->link), 0u, "said twice");
+    struct runner_entry *entry = runner->commands;
+    command_mute(entry->command);
+    cr_expect_not(entry->ready);
+    welcome();
+    cr_expect(entry->ready);
+    cr_expect_eq(count_settled(), 1u);
+}
+
+Test(runner, a_released_command_is_not_told_of_again)
+{
+    welcome();
+    start(1, 1);
+    start(2, 1);
+    release(1);
+    welcome();
+    cr_expect_eq(count_settled(), 1u);
+}
+
+Test(runner, room_is_made_by_a_command_whose_end_was_told)
+{
+    welcome();
+    for (unsigned i = 0; i < RUNNER_COMMANDS_MAX; i++)
+        start(i, 1);
+    struct command_id told;
+    (void)snprintf(told.text, sizeof(told.text), "%08x-7f0e-4a53-9c55-3d7a1f2e9b10",
+                   RUNNER_COMMANDS_MAX / 2);
+    struct command *command = runner_find(runner, &told)->command;
+    while (command_has_event(command))
+        (void)command_pack_event(command, runner->link->packet, RUNNER_PACKET_MAX);
+    start(RUNNER_COMMANDS_MAX, 1);
+    cr_expect_null(runner_find(runner, &told));
+    cr_expect_eq(HASH_COUNT(runner->commands), RUNNER_COMMANDS_MAX);
+}
+
+/* What the next packet is; 0 when there is nothing to say. */
+static unsigned next_kind(void)
+{
+    struct err err = { 0 };
+    struct wire_field field = { 0 };
+    const uint8_t *position = runner->link->packet;
+    size_t size = next_packet(runner->link);
+    cr_assert_leq(size, sizeof(runner->link->packet));
+    if (size == 0)
+        return 0;
+    cr_assert_eq(wire_next(&position, position + size, &field, &err), 1, "%s", err.text);
+    return field.number;
+}
+
+Test(runner, its_own_log_is_said_last_and_only_after_a_welcome)
+{
+    struct err err = { 0 };
+    OK(log_ring_new("runner", NULL, NULL, &runner->logs, &err));
+    log_ring_tap(runner->logs, LOG_LEVEL_INFO, "before the welcome", NULL, 0);
+    while (next_kind() != 0)
+        continue; /* the status */
+    cr_expect(log_ring_waiting(runner->logs));
+    welcome();
+    start(1, 1);
+    start(1, 2); /* which is refused */
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_RUNNER_STATUS);
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_INVENTORY);
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, "the refusal");
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, "its end");
+    cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_LOGS);
+    cr_expect_eq(next_kind(), 0u);
+}
