@@ -113,6 +113,29 @@ Test(fleet_cli, a_sandbox_is_labelled_selected_drained_and_forgotten)
     cr_assert_eq(gone.status, 1);
 }
 
+Test(fleet_cli, commands_are_listed_and_the_log_follows_them)
+{
+    CLEANUP_CLIENT struct fixture_client logs =
+        CLI_START(PIPE_OUT, "logs", BOX, "-f", "-o", "json");
+    CLEANUP_RESULT struct proc_result killed = CLI("exec", BOX, "-c", "kill -9 $$");
+    cr_assert_eq(killed.status, 137);
+    read_until(logs.out, "command ended");
+    MUST(proc_signal(logs.proc, SIGINT, err));
+    cr_assert_eq(fixture_client_wait(&logs), 0);
+    CLEANUP_CLIENT struct fixture_client running =
+        CLI_START(PIPE_IN | PIPE_OUT, "exec", BOX, "-c", "echo go; read x; exit 5");
+    read_until(running.out, "go");
+    CLEANUP_RESULT struct proc_result now = CLI("ps", "--no-headers"), all = CLI("ps", BOX, "-a");
+    fixture_assert_contains(now.out, "running");
+    cr_assert(!strstr(now.out, "ended"), "%s", now.out);
+    fixture_assert_contains(all.out, "killed by KILL");
+    close_fd(&running.in);
+    cr_assert_eq(fixture_client_wait(&running), 5);
+    CLEANUP_RESULT struct proc_result none = CLI("ps"), ended = CLI("ps", "-a", "-n", "1");
+    fixture_assert_contains(none.err, "No command runs");
+    fixture_assert_contains(ended.out, "exit 5");
+}
+
 Test(fleet_cli, top_shows_what_was_measured)
 {
     CLEANUP_CLIENT struct fixture_client top = CLI_START(PIPE_OUT, "top", "-n", "2");
