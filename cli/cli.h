@@ -60,9 +60,6 @@ const struct cli_verb *cli_find_page(const struct cli_verb *verb, const char *ti
  * time. */
 int cli_connect(const struct cli_common *common, struct sandstorm_client **ret,
                 struct sandstorm_error *error);
-/* Until the sandbox can run commands; 0 is the orchestrator's own timeout. */
-int cli_await_ready(struct sandstorm_client *client, const char *id, uint64_t timeout_us,
-                    struct sandstorm_error *error);
 /* A label set as options of a command line: " --scope env=ci --scope role=web". To be freed; NULL
  * when there is no memory. */
 char *cli_label_options(const char *option, const char *labels);

@@ -192,10 +192,11 @@ static int follow(struct run *run, const struct sandstorm_exec_options *exec_opt
     struct sandstorm_error error = { 0 };
     struct sandstorm_outcome outcome;
     struct err err;
-    uint64_t wait_us = run->arguments->wait_us;
+    uint64_t wait_ms = (run->arguments->wait_us + 999) / 1000;
     if (watch_signals(run, &err) < 0)
         cli_complain(err.text);
-    if ((wait_us && cli_await_ready(run->client, exec_options->sandbox, wait_us, &error) < 0) ||
+    if ((wait_ms &&
+         sandstorm_ready(run->client, exec_options->sandbox, wait_ms, NULL, NULL, &error) < 0) ||
         sandstorm_exec_start(run->client, exec_options, &run->exec, &error) < 0) {
         cli_complain(error.text);
         return EXIT_BEFORE_START;

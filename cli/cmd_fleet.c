@@ -166,27 +166,14 @@ static const struct option wait_options[] = {
     { 0 },
 };
 
-int cli_await_ready(struct sandstorm_client *client, const char *id, uint64_t timeout_us,
-                    struct sandstorm_error *error)
-{
-    if (sandstorm_ready(client, id, (timeout_us + 999) / 1000, NULL, NULL, error) == 0)
-        return 0;
-    if (error->code == SANDSTORM_TIMEOUT) {
-        struct err err;
-        (void)err_set(&err, ERR_TIMEOUT,
-                      "%.64s was not ready in time: 'sandstorm why %.64s' says why", id, id);
-        return cli_error(&err, error);
-    }
-    return -1;
-}
-
 static int act_wait(const void *values, char **words, struct sandstorm_error *error)
 {
     const struct arguments *arguments = values;
     CLEANUP_SANDSTORM struct sandstorm_client *client = NULL;
     return cli_connect(&arguments->common, &client, error) < 0
                ? -1
-               : cli_await_ready(client, words[0], arguments->timeout_us, error);
+               : sandstorm_ready(client, words[0], (arguments->timeout_us + 999) / 1000, NULL, NULL,
+                                 error);
 }
 
 static const char *const wait_examples[] = {

@@ -52,6 +52,12 @@ struct history {
 
 /* history.c */
 struct history_command *history_find(struct history *history, const struct command_id *id);
+/* NULL too when it is another sandbox's: an agent speaks of its own commands alone. */
+struct history_command *history_find_of(struct history *history, const struct sandbox *sandbox,
+                                        const struct command_id *id);
+/* NULL when nothing of it is open. */
+struct history_sandbox *history_sandbox(struct history *history, const char *id);
+extern const struct history_judgement history_never_started;
 int history_add(struct history *history, const struct command_record *record,
                 struct history_command **ret, struct err *err) must_use;
 void history_forget(struct history *history, struct history_command *command);

@@ -1,11 +1,11 @@
 /* The commands that have not ended, as this orchestrator knows them: who ordered them, whether a
- * runner has spoken of them, and what to make of one that a runner does not know. Admission
- * (orchestrator/exec_admit.c) adds them, the agent's words (orchestrator/session.c) move them on,
- * and how they ended goes to the store. Next: orchestrator/history_store.c. */
+ * runner has spoken of them, and how they ended. Admission (orchestrator/exec_admit.c) adds them,
+ * the agent's words (orchestrator/session.c) move them on, and how they ended goes to the store.
+ * Next: orchestrator/history_store.c writes it down, orchestrator/history_inventory.c judges what a
+ * runner does not know. */
 #include "orchestrator/history-internal.h"
 
 #include "common/clock.h"
-#include "common/wire.h"
 #include "orchestrator/exec.h"
 #include "orchestrator/logbook.h"
 #include "orchestrator/session.h"
@@ -25,15 +25,14 @@ struct history_command *history_find(struct history *history, const struct comma
     return command;
 }
 
-/* NULL too when it is another sandbox's: an agent speaks of its own commands alone. */
-static struct history_command *find_of(struct history *history, const struct sandbox *sandbox,
-                                       const struct command_id *id)
+struct history_command *history_find_of(struct history *history, const struct sandbox *sandbox,
+                                        const struct command_id *id)
 {
     struct history_command *command = history_find(history, id);
     return command && strcmp(command->sandbox->id, sandbox->id) == 0 ? command : NULL;
 }
 
-static struct history_sandbox *find_sandbox(struct history *history, const char *id)
+struct history_sandbox *history_sandbox(struct history *history, const char *id)
 {
     struct history_sandbox *sandbox;
     HASH_FIND_STR(history->sandboxes, id, sandbox);
@@ -43,7 +42,7 @@ static struct history_sandbox *find_sandbox(struct history *history, const char 
 static int add_sandbox(struct history *history, const char *id, struct history_sandbox **ret,
                        struct err *err)
 {
-    struct history_sandbox *sandbox = find_sandbox(history, id);
+    struct history_sandbox *sandbox = history_sandbox(history, id);
     if (!sandbox) {
         sandbox = calloc(1, sizeof(*sandbox));
         if (!sandbox)
@@ -211,7 +210,7 @@ void history_lost(struct history *history, const struct command_id *id,
                   LF_ERR(&err));
 }
 
-static const struct history_judgement never_started = {
+const struct history_judgement history_never_started = {
     HISTORY_NOT_RUN,
     SANDSTORM__V1__LOST_REASON__LOST_REASON_NEVER_STARTED,
     "the command never came to the sandbox, so it did not run; use a new id to run it",
@@ -221,13 +220,13 @@ void history_give_up(struct history *history, const struct command_id *id)
 {
     const struct history_command *command = history_find(history, id);
     if (command && !command->sent_epoch && !command->loaded && !command->confirmed)
-        history_lost(history, id, &never_started);
+        history_lost(history, id, &history_never_started);
 }
 
 void history_sent(struct history *history, const struct sandbox *sandbox,
                   const struct command_id *id)
 {
-    struct history_command *command = find_of(history, sandbox, id);
+    struct history_command *command = history_find_of(history, sandbox, id);
     if (!command)
         return;
     command->sent_epoch = session_epoch(sandbox->session);
@@ -254,7 +253,7 @@ int history_event(struct history *history, const struct sandbox *sandbox,
                   const struct command_id *id, const Sandstorm__V1__CommandEvent *event,
                   struct err *err)
 {
-    struct history_command *command = find_of(history, sandbox, id);
+    struct history_command *command = history_find_of(history, sandbox, id);
     if (!command)
         return 0; /* it has ended, and that is written down; or it is not ours to know */
     switch (event->event_case) {
@@ -273,80 +272,11 @@ int history_event(struct history *history, const struct sandbox *sandbox,
     }
 }
 
-void history_listing(struct history *history, const struct sandbox *sandbox)
-{
-    const struct history_sandbox *known = find_sandbox(history, sandbox->id);
-    struct history_command *command;
-    if (known)
-        DL_FOREACH (known->commands, command)
-            command->listed = false;
-}
-
-void history_listed(struct history *history, const struct sandbox *sandbox,
-                    const struct command_id *id)
-{
-    struct history_command *command = find_of(history, sandbox, id);
-    if (command)
-        command->listed = command->confirmed = true;
-}
-
-/* Runners live one after the other, and one forgets nothing that it was told to run: so a life that
- * has not got the command, and in which it was ordered, never got it. */
-static void judge(const struct history_command *command, const struct sandbox *sandbox,
-                  struct history_judgement *ret)
-{
-    bool same_life = strcmp(command->runner, sandbox->runner_instance) == 0;
-    bool never_sent = !command->sent_epoch && !command->loaded;
-    *ret = never_started;
-    if (!command->confirmed && (never_sent || same_life))
-        return;
-    ret->fate = HISTORY_LOST;
-    if (!command->confirmed && command->sent_epoch == session_epoch(sandbox->session))
-        ret->fate = HISTORY_IN_FLIGHT;
-    if (same_life) {
-        ret->reason = SANDSTORM__V1__LOST_REASON__LOST_REASON_RELEASED;
-        ret->detail = "the runner had to make room and let go of the command; how it ended is "
-                      "unknown";
-    } else if (sandbox->rebooted) {
-        ret->reason = SANDSTORM__V1__LOST_REASON__LOST_REASON_REBOOTED;
-        ret->detail = "the sandbox was rebooted; how the command ended is unknown";
-    } else {
-        ret->reason = SANDSTORM__V1__LOST_REASON__LOST_REASON_RUNNER_RESTARTED;
-        ret->detail = "the runner was restarted; the command may still be running, and its result "
-                      "is lost";
-    }
-}
-
-void history_judge(struct history *history, const struct sandbox *sandbox,
-                   const struct command_id *id, struct history_judgement *ret)
-{
-    static const struct history_command forgotten = { .confirmed = true };
-    const struct history_command *command = find_of(history, sandbox, id);
-    judge(command ? command : &forgotten, sandbox, ret);
-}
-
-void history_inventory_complete(struct history *history, struct sandbox *sandbox)
-{
-    const struct history_sandbox *known = find_sandbox(history, sandbox->id);
-    struct history_command *command, *next;
-    if (!known)
-        return;
-    DL_FOREACH_SAFE (known->commands, command, next) {
-        struct history_judgement judgement;
-        /* What is on its way on this stream is not in its inventory; the next stream's tells. */
-        if (command->listed || command->end || exec_find(sandbox, &command->id) ||
-            (!command->confirmed && command->sent_epoch == session_epoch(sandbox->session)))
-            continue;
-        judge(command, sandbox, &judgement);
-        history_lost(history, &command->id, &judgement);
-    }
-}
-
 /* Letting go. */
 
 void history_release(struct history *history, struct sandbox *sandbox, const struct command_id *id)
 {
-    struct history_command *command = find_of(history, sandbox, id);
+    struct history_command *command = history_find_of(history, sandbox, id);
     if (command)
         command->release = true;
     else

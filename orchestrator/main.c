@@ -7,6 +7,7 @@
 #include "orchestrator/ca.h"
 #include "orchestrator/init.h"
 #include "orchestrator/orchestrator.h"
+#include "orchestrator/state_verbs.h"
 #include "orchestrator/store.h"
 
 #include <stddef.h>
@@ -106,6 +107,9 @@ static const struct option_verb verbs[] = {
     { "ca", "rotate",
       "Begin to replace the CA; with --finish, end it. Stop the orchestrator first" },
     { "recover", "NAME", "Make a new identity for an admin, when all others are lost" },
+    { "backup", "FILE", "Save the CA, the server's identity and the database, also while serving" },
+    { "restore", "FILE", "Make a state directory of a backup, where there is none" },
+    { "repair", "", "Make a new database of what can still be read of a damaged one" },
     { 0 },
 };
 
@@ -114,6 +118,8 @@ static const char *const examples[] = {
     "Prepare /var/lib/sandstorm/orchestrator",
     "sandstorm-orchestrator ca rotate",
     "Make a new CA; the old one stays valid until 'ca rotate --finish'",
+    "sandstorm-orchestrator backup /backups/$(date +%F)",
+    "Save everything in one file, while the orchestrator runs",
     NULL,
 };
 
@@ -284,12 +290,31 @@ static int run_ca(const void *userdata, const char *argument, struct err *err)
     return 0;
 }
 
+static int run_backup(const void *userdata, const char *argument, struct err *err)
+{
+    return state_verb_backup(state_dir(userdata), argument, err);
+}
+
+static int run_restore(const void *userdata, const char *argument, struct err *err)
+{
+    return state_verb_restore(state_dir(userdata), argument, err);
+}
+
+static int run_repair(const void *userdata, const char *argument, struct err *err)
+{
+    (void)argument;
+    return state_verb_repair(state_dir(userdata), err);
+}
+
 static const struct program_verb dispatch[] = {
     { "serve", false, run_serve },
     { "init", false, run_init },
     { "fingerprint", false, run_fingerprint },
     { "ca", true, run_ca },
     { "recover", true, run_recover },
+    { "backup", true, run_backup },
+    { "restore", true, run_restore },
+    { "repair", false, run_repair },
     { 0 },
 };
 

@@ -14,6 +14,7 @@
 #include "orchestrator/session.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 #define FAULTS_LOGGED      5u
 #define FAULTS_PERIOD_US   10000000u
@@ -197,15 +198,31 @@ static int listen_grpc(struct orchestrator *orchestrator, const struct orchestra
     return rpc_server_new(orchestrator->pump, &server, &orchestrator->server, err);
 }
 
+/* `init` makes the CA and the database together, so one without the other is a loss. */
 static int check_state(const char *state_dir, struct err *err)
 {
-    char ca[4096];
+    char ca[4096], database[4096];
+    struct stat st;
     (void)snprintf(ca, sizeof(ca), "%s/ca/ca.pem", state_dir);
-    if (access(ca, F_OK) == 0)
+    (void)snprintf(database, sizeof(database), "%s/orchestrator.db", state_dir);
+    bool has_database = stat(database, &st) == 0 ? st.st_size > 0 : errno != ENOENT;
+    if (access(ca, F_OK) < 0)
+        return err_set(
+            err, ERR_NOT_FOUND,
+            "there is no CA in %s; run 'sandstorm-orchestrator init --state-dir %s' first%s",
+            state_dir, state_dir,
+            has_database ? ", or, when a restore was cut short, move its files away and restore "
+                           "again"
+                         : "");
+    if (has_database)
         return 0;
-    return err_set(err, ERR_NOT_FOUND,
-                   "there is no CA in %s; run 'sandstorm-orchestrator init --state-dir %s' first",
-                   state_dir, state_dir);
+    return err_set(
+        err, ERR_PRECONDITION,
+        "%s is missing or empty, but there is a CA: move what is in %s away and bring "
+        "back a backup with 'sandstorm-orchestrator restore FILE'; or run "
+        "'sandstorm-orchestrator repair' again when that was cut short; or begin without "
+        "any sandbox, client or audit with 'sandstorm-orchestrator recover admin'",
+        database, state_dir);
 }
 
 int orchestrator_new(const struct orchestrator_config *config, struct orchestrator **ret,

@@ -1,21 +1,23 @@
 /* Owns the store's thread, its queue of jobs and the transactions they run in. The loop's objects
  * hand it jobs; each comes back through loop_post() when its transaction is committed. Next:
- * orchestrator/store_open.c for the file, and store_audit.c, store_tokens.c, store_sandboxes.c and
- * store_clients.c for what jobs do inside.
+ * orchestrator/store_verbs.c for what jobs do inside, and the backend, orchestrator/store_sqlite.c.
  *
  * One transaction for all the jobs that wait, because the commit is what costs; a savepoint around
  * each, so that one that fails undoes itself alone. */
 #include "orchestrator/store-internal.h"
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 
 #define STORE_PROBE_US 1000000u /* between two looks whether a store that failed can save again */
 
 struct store {
-    struct store_tx tx;
+    struct store_tx *tx;
     bool tx_failed; /* the last transaction; of whoever runs them */
     struct loop *loop;
     pthread_t thread;
@@ -34,41 +36,22 @@ struct store {
 
 static int begin(struct store_tx *tx, bool durable, struct err *err)
 {
-    if (tx->full_sync != durable) {
-        const char *sql = durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL";
-        if (store_sql_exec(tx, sql, "cannot choose how to sync", err) < 0)
-            return -1;
-        tx->full_sync = durable;
-    }
-    return store_sql_exec(tx, "BEGIN IMMEDIATE", "cannot begin a transaction", err);
-}
-
-/* SQLite ends a transaction by itself after some errors, as a full disk. */
-static bool transaction_lost(const struct store_tx *tx)
-{
-    return sqlite3_get_autocommit(tx->db) != 0;
-}
-
-static void undo(struct store_tx *tx)
-{
-    /* Fails only where SQLite has undone it already. */
-    if (!transaction_lost(tx))
-        (void)sqlite3_exec(tx->db, "ROLLBACK", NULL, NULL, NULL);
+    tx->action[0] = '\0';
+    return tx->backend->begin(tx, durable, err);
 }
 
 static void run_job(struct store_tx *tx, struct store_job *job)
 {
     job->result = -1;
-    if (store_sql_exec(tx, "SAVEPOINT job", "cannot begin a job", &job->err) < 0)
+    if (tx->backend->job_begin(tx, &job->err) < 0)
         return;
     job->result = job->work(job, tx, &job->err);
-    if (transaction_lost(tx))
+    if (tx->backend->lost(tx))
         return;
-    if (job->result >= 0 && store_sql_exec(tx, "RELEASE job", "cannot end a job", &job->err) < 0)
+    if (job->result >= 0 && tx->backend->job_keep(tx, &job->err) < 0)
         job->result = -1;
-    if (job->result < 0 &&
-        sqlite3_exec(tx->db, "ROLLBACK TO job; RELEASE job", NULL, NULL, NULL) != SQLITE_OK)
-        undo(tx); /* half a job must not stay, so nothing does */
+    if (job->result < 0 && tx->backend->job_undo(tx) < 0)
+        tx->backend->rollback(tx); /* half a job must not stay, so nothing does */
 }
 
 /* Those that failed by themselves keep their own reason. */
@@ -88,16 +71,37 @@ static int run_jobs(struct store_tx *tx, struct store_job *jobs, struct err *why
 {
     for (struct store_job *job = jobs; job; job = job->next) {
         run_job(tx, job);
-        if (!transaction_lost(tx))
+        if (!tx->backend->lost(tx))
             continue;
         if (job->err.code == ERR_NONE)
             return err_set(why, ERR_UNAVAILABLE,
-                           "the database undid a transaction; see that the disk under %s is well, "
-                           "then try again",
-                           tx->dir);
+                           "the database undid a transaction; see that its disk is well, then try "
+                           "again");
         *why = job->err;
         return err_wrap(why, "undone together with another change");
     }
+    return 0;
+}
+
+/* Where a test may kill us, by what the transaction does: its last row in the audit. */
+static void failpoint_at(const char *where, const struct store_tx *tx)
+{
+#ifdef SANDSTORM_FAILPOINTS
+    char name[STORE_ACTOR_MAX + 32];
+    (void)snprintf(name, sizeof(name), "store.%s.%s", where, tx->action);
+    failpoint(name);
+#else
+    (void)where;
+    (void)tx;
+#endif
+}
+
+static int commit(struct store_tx *tx, struct err *err)
+{
+    failpoint_at("saving", tx);
+    if (tx->backend->commit(tx, err) < 0)
+        return -1;
+    failpoint_at("saved", tx);
     return 0;
 }
 
@@ -112,9 +116,8 @@ static void run_batch(struct store_tx *tx, struct store_job *jobs, bool *ret_fai
         durable |= job->durable;
     }
     struct err why = { 0 };
-    if (begin(tx, durable, &why) < 0 || run_jobs(tx, jobs, &why) < 0 ||
-        store_sql_exec(tx, "COMMIT", "cannot save", &why) < 0) {
-        undo(tx);
+    if (begin(tx, durable, &why) < 0 || run_jobs(tx, jobs, &why) < 0 || commit(tx, &why) < 0) {
+        tx->backend->rollback(tx);
         fail_all(jobs, &why);
         *ret_failed = true;
     }
@@ -154,7 +157,7 @@ static void wait_and_probe(struct store *store)
     if (pthread_cond_clockwait(&store->wake, &store->lock, CLOCK_MONOTONIC, &until) == 0)
         return;
     (void)pthread_mutex_unlock(&store->lock);
-    run_batch(&store->tx, NULL, &store->tx_failed);
+    run_batch(store->tx, NULL, &store->tx_failed);
     (void)pthread_mutex_lock(&store->lock);
     store->failing = store->tx_failed;
 }
@@ -185,7 +188,7 @@ static bool run_waiting(struct store *store)
     struct store_job *job = wait_batch(store);
     if (!job)
         return false;
-    run_batch(&store->tx, job, &store->tx_failed);
+    run_batch(store->tx, job, &store->tx_failed);
     while (job) {
         struct store_job *next = job->next; /* done() may free the job */
         job->post.fn = job_returned;
@@ -202,7 +205,22 @@ static void *store_main(void *userdata)
     return NULL;
 }
 
+const struct store_backend *store_backend_find(const char *name)
+{
+    static const struct store_backend *const backends[] = { &store_backend_sqlite };
+    for (size_t i = 0; i < ELEMENTS(backends); i++)
+        if (strcmp(backends[i]->name, name) == 0)
+            return backends[i];
+    return NULL;
+}
+
 int store_open(const char *dir, struct loop *loop, struct store **ret, struct err *err)
+{
+    return store_open_on(&store_backend_sqlite, dir, loop, ret, err);
+}
+
+int store_open_on(const struct store_backend *backend, const char *where, struct loop *loop,
+                  struct store **ret, struct err *err)
 {
     struct store *store = calloc(1, sizeof(*store));
     if (!store)
@@ -211,7 +229,7 @@ int store_open(const char *dir, struct loop *loop, struct store **ret, struct er
     store->last = &store->first;
     (void)pthread_mutex_init(&store->lock, NULL);
     (void)pthread_cond_init(&store->wake, NULL);
-    if (store_db_open(dir, &store->tx, err) < 0) {
+    if (backend->open(where, &store->tx, err) < 0) {
         store_free(store);
         return -1;
     }
@@ -229,12 +247,12 @@ int store_open(const char *dir, struct loop *loop, struct store **ret, struct er
 
 bool store_is_new(const struct store *store)
 {
-    return store->tx.made;
+    return store->tx->made;
 }
 
 bool store_audit_broken(const struct store *store)
 {
-    return store->tx.audit_broken;
+    return store->tx->audit_broken;
 }
 
 int store_submit(struct store *store, struct store_job *job, struct err *err)
@@ -272,7 +290,7 @@ int store_run(struct store *store, struct store_job *job, struct err *err)
 {
     assert(!store->loop);
     job->next = NULL;
-    run_batch(&store->tx, job, &store->tx_failed);
+    run_batch(store->tx, job, &store->tx_failed);
     if (job->result < 0 && err)
         *err = job->err;
     return job->result < 0 ? -1 : 0;
@@ -293,7 +311,8 @@ void store_free(struct store *store)
             loop_drain_posts(store->loop);
         while (run_waiting(store));
     }
-    store_db_close(&store->tx);
+    if (store->tx)
+        store->tx->backend->close(store->tx);
     (void)pthread_cond_destroy(&store->wake);
     (void)pthread_mutex_destroy(&store->lock);
     free(store);

@@ -40,6 +40,12 @@ struct store_job {
  * with what to do, for a damaged file or one from a newer version. The loop may be NULL: then only
  * store_run() works, and no thread is made. Blocking. */
 int store_open(const char *dir, struct loop *loop, struct store **ret, struct err *err) must_use;
+/* The same on a named backend ("sqlite" is the one there is), with what it takes for a place: a
+ * directory. store_open() is for SQLite. NULL from the first for a name that is none. */
+struct store_backend;
+const struct store_backend *store_backend_find(const char *name);
+int store_open_on(const struct store_backend *backend, const char *where, struct loop *loop,
+                  struct store **ret, struct err *err) must_use;
 int store_submit(struct store *store, struct store_job *job, struct err *err) must_use;
 /* The file was missing or empty, so this one begins with nothing: worth a line in the log. */
 bool store_is_new(const struct store *store);

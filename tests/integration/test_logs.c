@@ -307,8 +307,12 @@ Test(hostile_logs, a_flood_is_bounded_and_counted_and_slows_nobody)
     for (unsigned i = 0; i < 20; i++) {
         say_logs(agent, &line, 500);
         /* One that does not wait for the flood. */
-        CLEANUP_CLIENT struct fixture_client client = CLI_START(0, "exec", BOX, "--", "true");
-        cr_assert_eq(peer_wait_client(agent, &client), 0);
+        CLEANUP_CLIENT struct fixture_client client =
+            CLI_START(PIPE_ERR, "exec", BOX, "--", "true");
+        int status = peer_wait_client(agent, &client);
+        size_t size;
+        CLEANUP_FREE char *complaint = fixture_read_all(client.err, &size);
+        cr_assert_eq(status, 0, "%d, round %u: %s", status, i, complaint);
     }
     await_line(reader, &seen, "orchestrator: log lines were left out event=log_left_out");
     fixture_assert_contains(seen, "reason=the agent sent more than it may");

@@ -1,10 +1,10 @@
 /* A store without a disk, for what stands on the history: a few commands in memory, the audit's
- * rows counted, jobs done at once or when the test says so. Defines the functions themselves, so
- * the library's are not linked. */
+ * rows counted, jobs done at once or when the test says so. A backend of the store for the
+ * commands; defines the functions around it themselves, so the library's are not linked. */
 #pragma once
 
 #include "orchestrator/history.h"
-#include "orchestrator/store.h"
+#include "orchestrator/store-internal.h"
 #include "tests/unit/audit_stub.h"
 
 #define STUB_COMMANDS_MAX 16u
@@ -34,24 +34,6 @@ static inline struct command_record *stub_store_find(const char *id)
     return NULL;
 }
 
-int store_submit(struct store *store, struct store_job *job, struct err *err)
-{
-    (void)store;
-    (void)err;
-    job->err = (struct err){ 0 };
-    job->result = stub_audit.broken ? err_set(&job->err, ERR_UNAVAILABLE, "nothing can be written")
-                                    : job->work(job, NULL, &job->err);
-    job->next = NULL;
-    if (stub_store.first)
-        stub_store.last->next = job;
-    else
-        stub_store.first = job;
-    stub_store.last = job;
-    if (!stub_audit.late)
-        stub_store_commit();
-    return 0;
-}
-
 int store_audit_append(struct store_tx *tx, const struct audit_entry *entry, struct err *err)
 {
     (void)tx;
@@ -62,8 +44,8 @@ int store_audit_append(struct store_tx *tx, const struct audit_entry *entry, str
     return 0;
 }
 
-int store_command_get(struct store_tx *tx, const char *id, struct command_record *ret,
-                      struct err *err)
+static int stub_command_get(struct store_tx *tx, const char *id, struct command_record *ret,
+                            struct err *err)
 {
     (void)tx;
     const struct command_record *known = stub_store_find(id);
@@ -73,7 +55,8 @@ int store_command_get(struct store_tx *tx, const char *id, struct command_record
     return 0;
 }
 
-int store_command_put(struct store_tx *tx, const struct command_record *command, struct err *err)
+static int stub_command_put(struct store_tx *tx, const struct command_record *command,
+                            struct err *err)
 {
     (void)tx;
     if (stub_store.count == STUB_COMMANDS_MAX)
@@ -82,8 +65,8 @@ int store_command_put(struct store_tx *tx, const struct command_record *command,
     return 0;
 }
 
-int store_command_start(struct store_tx *tx, const char *id, int64_t started_ms, int64_t pid,
-                        struct err *err)
+static int stub_command_start(struct store_tx *tx, const char *id, int64_t started_ms, int64_t pid,
+                              struct err *err)
 {
     (void)tx;
     struct command_record *known = stub_store_find(id);
@@ -94,7 +77,8 @@ int store_command_start(struct store_tx *tx, const char *id, int64_t started_ms,
     return 0;
 }
 
-int store_command_end(struct store_tx *tx, const struct command_record *command, struct err *err)
+static int stub_command_end(struct store_tx *tx, const struct command_record *command,
+                            struct err *err)
 {
     (void)tx;
     struct command_record *known = stub_store_find(command->id);
@@ -109,10 +93,10 @@ int store_command_end(struct store_tx *tx, const struct command_record *command,
     return 0;
 }
 
-int store_command_each_open(struct store_tx *tx,
-                            int (*each)(void *userdata, const struct command_record *command,
-                                        struct err *err),
-                            void *userdata, struct err *err)
+static int stub_command_each_open(struct store_tx *tx,
+                                  int (*each)(void *userdata, const struct command_record *command,
+                                              struct err *err),
+                                  void *userdata, struct err *err)
 {
     (void)tx;
     for (unsigned i = 0; i < stub_store.count; i++)
@@ -121,11 +105,41 @@ int store_command_each_open(struct store_tx *tx,
     return 0;
 }
 
-int store_command_prune(struct store_tx *tx, unsigned kept, int64_t before_ms, struct err *err)
+static int stub_command_prune(struct store_tx *tx, unsigned kept, int64_t before_ms,
+                              struct err *err)
 {
     (void)tx;
     (void)kept;
     (void)before_ms;
     (void)err;
+    return 0;
+}
+
+static const struct store_backend stub_backend = {
+    .name = "stub",
+    .command_get = stub_command_get,
+    .command_put = stub_command_put,
+    .command_start = stub_command_start,
+    .command_end = stub_command_end,
+    .command_each_open = stub_command_each_open,
+    .command_prune = stub_command_prune,
+};
+static struct store_tx stub_tx = { .backend = &stub_backend };
+
+int store_submit(struct store *store, struct store_job *job, struct err *err)
+{
+    (void)store;
+    (void)err;
+    job->err = (struct err){ 0 };
+    job->result = stub_audit.broken ? err_set(&job->err, ERR_UNAVAILABLE, "nothing can be written")
+                                    : job->work(job, &stub_tx, &job->err);
+    job->next = NULL;
+    if (stub_store.first)
+        stub_store.last->next = job;
+    else
+        stub_store.first = job;
+    stub_store.last = job;
+    if (!stub_audit.late)
+        stub_store_commit();
     return 0;
 }

@@ -149,7 +149,7 @@ static void next_orchestrator(void)
     next_client();
     history_free(orchestrator.history);
     OK(history_new(&orchestrator, &orchestrator.history, &err));
-    OK(history_load(orchestrator.history, NULL, &err));
+    OK(history_load(orchestrator.history, &stub_tx, &err));
     reconnect();
 }
 
@@ -544,6 +544,16 @@ Test(relay_history, what_the_same_runner_never_got_is)
     say_inventory("life-1", NULL);
     cr_expect_eq(last_order(), START);
     expect_open();
+}
+
+/* The order was written down before any runner had answered: which one got it, nobody knows. */
+Test(relay_history, nor_is_what_was_ordered_from_a_runner_without_a_name)
+{
+    registry_find(orchestrator.registry, "s")->runner_instance[0] = '\0';
+    say_open("true");
+    next_orchestrator();
+    say_inventory("life-1", NULL);
+    expect_stored_lost(LOST_RESTARTED);
 }
 
 Test(relay_history, what_nobody_asks_for_again_has_not_run)

@@ -2,6 +2,8 @@
  * fdatasync(2) is replaced in this binary to count what is brought to disk. */
 #include "store_fixture.h"
 
+#include "orchestrator/store-internal.h"
+
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/syscall.h>
@@ -238,4 +240,18 @@ Test(store, without_a_loop_a_job_runs_at_once)
     OK(run(store, put_and_fail, &fails));
     cr_assert_eq(raw("SELECT count(*) FROM sandboxes"), 1);
     store_free(NULL);
+}
+
+/* A verb that was added to the table and not to the backend would be found by the first who calls
+ * it. */
+Test(store, a_backend_has_every_verb)
+{
+    const struct store_backend *backend = test_backend();
+    _Static_assert(sizeof(*backend) % sizeof(void *) == 0, "it holds nothing but pointers");
+    for (size_t i = 0; i < sizeof(*backend) / sizeof(void *); i++) {
+        void *member = NULL;
+        memcpy(&member, (const char *)backend + i * sizeof(member), sizeof(member));
+        cr_assert_not_null(member, "verb %zu", i);
+    }
+    cr_assert_null(store_backend_find("none"));
 }

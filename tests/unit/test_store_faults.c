@@ -367,3 +367,23 @@ Test(store_faults, a_kill_loses_nothing_that_was_acknowledged_and_tears_no_row)
     }
     cr_assert_gt(rows, 1000);
 }
+
+/* As ext4 does it to itself after an error. */
+Test(store_faults, a_filesystem_that_turns_read_only_fails_the_batch_until_it_is_mended)
+{
+    struct body_job jobs[2] = { { .body = append_audit, .userdata = WORDS("a") },
+                                { .body = append_audit, .userdata = WORDS("b") } };
+    run_together(jobs, 2);
+    atomic_store(&write_error, EROFS);
+    run_together(jobs, 2);
+    atomic_store(&write_error, 0);
+    for (size_t i = 0; i < ELEMENTS(jobs); i++) {
+        cr_assert_eq(jobs[i].job.result, -1);
+        cr_assert(jobs[i].job.unsaved);
+        cr_assert(strstr(jobs[i].job.err.text, directory), "%s", jobs[i].job.err.text);
+    }
+    expect_whole(2);
+    run_together(jobs, 2);
+    expect_results(jobs, 2, ERR_NONE);
+    expect_whole(4);
+}

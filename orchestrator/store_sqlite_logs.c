@@ -1,8 +1,8 @@
 /* Owns the table of log lines. Jobs of orchestrator/logbook.c put and trim, those of
- * orchestrator/control_logs.c read. Next: orchestrator/store_sql.c.
+ * orchestrator/control_logs.c read. Next: orchestrator/store_sqlite_sql.c.
  *
  * The number, not the time, is the order: lines of several clocks meet here, and clocks go back. */
-#include "orchestrator/store-internal.h"
+#include "orchestrator/store_sqlite.h"
 
 #include "common/utf8.h"
 
@@ -13,7 +13,7 @@ static int not_found(const char *sandbox_id, struct err *err)
     return err_set(err, ERR_NOT_FOUND, "sandbox \"%s\" is not enrolled here", sandbox_id);
 }
 
-int store_log_put(struct store_tx *tx, const struct log_record *record, struct err *err)
+int store_sqlite_log_put(struct store_tx *tx, const struct log_record *record, struct err *err)
 {
     static const char what[] = "cannot save a line of the log";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -33,7 +33,7 @@ int store_log_put(struct store_tx *tx, const struct log_record *record, struct e
     store_bind_text(statement, 6, message);
     store_bind_text(statement, 7, record->fields);
     if (store_sql_run(tx, statement, what, err) < 0)
-        return sqlite3_extended_errcode(tx->db) == SQLITE_CONSTRAINT_FOREIGNKEY
+        return sqlite3_extended_errcode(store_sqlite(tx)->db) == SQLITE_CONSTRAINT_FOREIGNKEY
                    ? not_found(record->sandbox_id, err)
                    : -1;
     return 0;
@@ -54,8 +54,9 @@ static bool read_record(sqlite3_stmt *statement, struct log_record *ret)
     return fits;
 }
 
-int store_log_list(struct store_tx *tx, const struct log_query *query, struct log_record *ret,
-                   unsigned max, unsigned *ret_count, struct err *err)
+int store_sqlite_log_list(struct store_tx *tx, const struct log_query *query,
+                          struct log_record *ret, unsigned max, unsigned *ret_count,
+                          struct err *err)
 {
     static const char what[] = "cannot read the log";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -91,7 +92,8 @@ int store_log_list(struct store_tx *tx, const struct log_query *query, struct lo
     return 0;
 }
 
-int store_log_trim(struct store_tx *tx, const char *sandbox_id, unsigned keep, struct err *err)
+int store_sqlite_log_trim(struct store_tx *tx, const char *sandbox_id, unsigned keep,
+                          struct err *err)
 {
     static const char what[] = "cannot forget old lines of the log";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -106,8 +108,8 @@ int store_log_trim(struct store_tx *tx, const char *sandbox_id, unsigned keep, s
     return store_sql_run(tx, statement, what, err);
 }
 
-int store_log_expire(struct store_tx *tx, int64_t before_us, unsigned max, unsigned *ret_forgotten,
-                     struct err *err)
+int store_sqlite_log_expire(struct store_tx *tx, int64_t before_us, unsigned max,
+                            unsigned *ret_forgotten, struct err *err)
 {
     static const char what[] = "cannot forget old lines of the log";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -122,6 +124,6 @@ int store_log_expire(struct store_tx *tx, int64_t before_us, unsigned max, unsig
     store_bind_int(statement, 2, max);
     if (store_sql_run(tx, statement, what, err) < 0)
         return -1;
-    *ret_forgotten = (unsigned)sqlite3_changes(tx->db);
+    *ret_forgotten = (unsigned)sqlite3_changes(store_sqlite(tx)->db);
     return 0;
 }

@@ -1,51 +1,57 @@
 /* The thin layer over SQLite: prepare, bind, step, read, and errors in our own words. Owns nothing;
  * the store's other files hand it statements. Next: libsqlite3. */
-#include "orchestrator/store-internal.h"
+#include "orchestrator/store_sqlite.h"
 
 #include <assert.h>
 #include <string.h>
 
 void store_sql_fill(struct store_tx *tx, struct err *err, const char *what)
 {
-    int extended = sqlite3_extended_errcode(tx->db);
+    int extended = sqlite3_extended_errcode(store_sqlite(tx)->db);
     int code = extended & 0xff;
     if (code == SQLITE_FULL)
         err_fill(err, ERR_EXHAUSTED,
-                 "%s: the disk under %s is full; make room there, then try again", what, tx->dir);
+                 "%s: the disk under %s is full; make room there, then try again", what,
+                 store_sqlite(tx)->path);
     else if (code == SQLITE_BUSY)
         err_fill(err, ERR_UNAVAILABLE,
-                 "%s: another program holds the database in %s; end it, then try again", what,
-                 tx->dir);
+                 "%s: another program holds the database %s; end it, then try again", what,
+                 store_sqlite(tx)->path);
+    else if (code == SQLITE_READONLY)
+        err_fill(err, ERR_UNAVAILABLE,
+                 "%s: %s cannot be written; see that this user may write there, and that the "
+                 "filesystem is not read-only",
+                 what, store_sqlite(tx)->path);
     else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
         err_fill(err, ERR_PRECONDITION,
-                 "%s: the database in %s is damaged (%s); stop, keep a copy of it, and restore a "
-                 "backup",
-                 what, tx->dir, sqlite3_errmsg(tx->db));
+                 "%s: the database %s is damaged (%s); " STORE_DAMAGED_ADVICE, what,
+                 store_sqlite(tx)->path, sqlite3_errmsg(store_sqlite(tx)->db));
     else if (code == SQLITE_IOERR)
         err_fill(
             err, ERR_INTERNAL,
             "%s: SQLite says \"%s\" (%d); look at the disk under %s, its quota and the kernel's "
             "log",
-            what, sqlite3_errmsg(tx->db), extended, tx->dir);
+            what, sqlite3_errmsg(store_sqlite(tx)->db), extended, store_sqlite(tx)->path);
     else if (extended == SQLITE_CONSTRAINT_PRIMARYKEY || extended == SQLITE_CONSTRAINT_UNIQUE)
         err_fill(err, ERR_EXISTS, "%s: there is one already", what);
     else if (extended == SQLITE_CONSTRAINT_FOREIGNKEY)
         err_fill(err, ERR_NOT_FOUND, "%s: what it belongs to is not there", what);
     else
-        err_fill(err, ERR_INTERNAL, "%s: SQLite says \"%s\" about %s/orchestrator.db", what,
-                 sqlite3_errmsg(tx->db), tx->dir);
+        err_fill(err, ERR_INTERNAL, "%s: SQLite says \"%s\" about %s", what,
+                 sqlite3_errmsg(store_sqlite(tx)->db), store_sqlite(tx)->path);
 }
 
 int store_sql_exec(struct store_tx *tx, const char *sql, const char *what, struct err *err)
 {
-    return sqlite3_exec(tx->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0
-                                                                    : store_sql_fail(tx, err, what);
+    return sqlite3_exec(store_sqlite(tx)->db, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : store_sql_fail(tx, err, what);
 }
 
 int store_sql_prepare(struct store_tx *tx, const char *sql, const char *what, sqlite3_stmt **ret,
                       struct err *err)
 {
-    return sqlite3_prepare_v2(tx->db, sql, -1, ret, NULL) == SQLITE_OK
+    return sqlite3_prepare_v2(store_sqlite(tx)->db, sql, -1, ret, NULL) == SQLITE_OK
                ? 0
                : store_sql_fail(tx, err, what);
 }
@@ -132,7 +138,7 @@ bool store_column_bool(sqlite3_stmt *statement, int column, bool *ret)
 void store_unreadable_fill(struct store_tx *tx, struct err *err, const char *what)
 {
     err_fill(err, ERR_PRECONDITION,
-             "%s: %s/orchestrator.db holds a row that the orchestrator cannot have written; look "
+             "%s: %s holds a row that the orchestrator cannot have written; look "
              "who changed the file, and restore a backup",
-             what, tx->dir);
+             what, store_sqlite(tx)->path);
 }

@@ -1,7 +1,7 @@
 /* Owns the join tokens and which key used which. Jobs of the admin service and of enrolment call
  * it; what a token allows is decided there, except that a count never passes its maximum. Next:
- * orchestrator/store_sql.c. */
-#include "orchestrator/store-internal.h"
+ * orchestrator/store_sqlite_sql.c. */
+#include "orchestrator/store_sqlite.h"
 
 #define COLUMNS                                                                                    \
     "id, hash, sandbox_id, prefix, labels, uses_max, uses, created_ms, expires_ms, revoked_ms,"    \
@@ -12,7 +12,7 @@ static int not_found(const char *id, struct err *err)
     return err_set(err, ERR_NOT_FOUND, "there is no token %s; list those that there are", id);
 }
 
-int store_token_put(struct store_tx *tx, const struct token_record *token, struct err *err)
+int store_sqlite_token_put(struct store_tx *tx, const struct token_record *token, struct err *err)
 {
     static const char what[] = "cannot add the token";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -50,7 +50,8 @@ static bool read_token(sqlite3_stmt *statement, struct token_record *ret)
            store_column_text(statement, 10, ret->created_by, sizeof(ret->created_by));
 }
 
-int store_token_get(struct store_tx *tx, const char *id, struct token_record *ret, struct err *err)
+int store_sqlite_token_get(struct store_tx *tx, const char *id, struct token_record *ret,
+                           struct err *err)
 {
     static const char what[] = "cannot read the token";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -89,8 +90,8 @@ static int number_of(struct store_tx *tx, const char *id, int64_t *ret, struct e
     return 0;
 }
 
-int store_token_list(struct store_tx *tx, const char *after, struct token_record *ret, unsigned max,
-                     unsigned *ret_count, struct err *err)
+int store_sqlite_token_list(struct store_tx *tx, const char *after, struct token_record *ret,
+                            unsigned max, unsigned *ret_count, struct err *err)
 {
     static const char what[] = "cannot list the tokens";
     int64_t below = INT64_MAX;
@@ -116,7 +117,7 @@ int store_token_list(struct store_tx *tx, const char *after, struct token_record
     return 0;
 }
 
-int store_token_revoke(struct store_tx *tx, const char *id, int64_t now_ms, struct err *err)
+int store_sqlite_token_revoke(struct store_tx *tx, const char *id, int64_t now_ms, struct err *err)
 {
     static const char what[] = "cannot revoke the token";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -130,7 +131,7 @@ int store_token_revoke(struct store_tx *tx, const char *id, int64_t now_ms, stru
     store_bind_int(statement, 2, now_ms);
     if (store_sql_run(tx, statement, what, err) < 0)
         return -1;
-    return sqlite3_changes(tx->db) == 0 ? not_found(id, err) : 0;
+    return sqlite3_changes(store_sqlite(tx)->db) == 0 ? not_found(id, err) : 0;
 }
 
 static int count_use(struct store_tx *tx, const char *id, struct err *err)
@@ -144,8 +145,8 @@ static int count_use(struct store_tx *tx, const char *id, struct err *err)
     return store_sql_run(tx, statement, what, err);
 }
 
-int store_token_use(struct store_tx *tx, const char *id, const uint8_t key[STORE_KEY_LEN],
-                    const char *sandbox_id, int64_t now_ms, struct err *err)
+int store_sqlite_token_use(struct store_tx *tx, const char *id, const uint8_t key[STORE_KEY_LEN],
+                           const char *sandbox_id, int64_t now_ms, struct err *err)
 {
     static const char what[] = "cannot note that the token was used";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -162,7 +163,7 @@ int store_token_use(struct store_tx *tx, const char *id, const uint8_t key[STORE
     store_bind_int(statement, 4, now_ms);
     if (store_sql_run(tx, statement, what, err) < 0)
         return -1;
-    if (sqlite3_changes(tx->db) > 0)
+    if (sqlite3_changes(store_sqlite(tx)->db) > 0)
         return count_use(tx, id, err);
     struct token_record token;
     if (store_token_get(tx, id, &token, err) < 0)
@@ -170,8 +171,10 @@ int store_token_use(struct store_tx *tx, const char *id, const uint8_t key[STORE
     return err_set(err, ERR_EXHAUSTED, "the token %s is used up; make a new one", id);
 }
 
-int store_token_used_by(struct store_tx *tx, const char *id, const uint8_t key[STORE_KEY_LEN],
-                        char ret_sandbox[SANDBOX_ID_MAX + 1], int64_t *ret_when_ms, struct err *err)
+int store_sqlite_token_used_by(struct store_tx *tx, const char *id,
+                               const uint8_t key[STORE_KEY_LEN],
+                               char ret_sandbox[SANDBOX_ID_MAX + 1], int64_t *ret_when_ms,
+                               struct err *err)
 {
     static const char what[] = "cannot read who used the token";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -192,7 +195,7 @@ int store_token_used_by(struct store_tx *tx, const char *id, const uint8_t key[S
     return 0;
 }
 
-int store_token_prune(struct store_tx *tx, int64_t before_ms, struct err *err)
+int store_sqlite_token_prune(struct store_tx *tx, int64_t before_ms, struct err *err)
 {
     static const char what[] = "cannot forget old tokens";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;

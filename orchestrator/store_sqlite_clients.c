@@ -1,12 +1,13 @@
 /* Owns the clients: who they are, what they may, the key that counts and the login key that is
- * open. Jobs of the admin service and of login call it. Next: orchestrator/store_sql.c. */
-#include "orchestrator/store-internal.h"
+ * open. Jobs of the admin service and of login call it. Next: orchestrator/store_sqlite_sql.c. */
+#include "orchestrator/store_sqlite.h"
 
 #define COLUMNS                                                                                    \
     "name, role, scope, has_key, key, created_ms, last_login_ms, revoked_ms, created_by,"          \
     " login_id, login_hash, login_expires_ms"
 
-int store_client_put(struct store_tx *tx, const struct client_record *client, struct err *err)
+int store_sqlite_client_put(struct store_tx *tx, const struct client_record *client,
+                            struct err *err)
 {
     static const char what[] = "cannot save the client";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -71,8 +72,8 @@ static int find(struct store_tx *tx, const char *sql, const char *by, struct cli
     return 0;
 }
 
-int store_client_get(struct store_tx *tx, const char *name, struct client_record *ret,
-                     struct err *err)
+int store_sqlite_client_get(struct store_tx *tx, const char *name, struct client_record *ret,
+                            struct err *err)
 {
     bool found = false;
     if (find(tx, "SELECT " COLUMNS " FROM clients WHERE name = ?1", name, ret, &found, err) < 0)
@@ -83,8 +84,8 @@ int store_client_get(struct store_tx *tx, const char *name, struct client_record
     return 0;
 }
 
-int store_client_by_login(struct store_tx *tx, const char *login_id, struct client_record *ret,
-                          struct err *err)
+int store_sqlite_client_by_login(struct store_tx *tx, const char *login_id,
+                                 struct client_record *ret, struct err *err)
 {
     bool found = false;
     /* Those without an open login key have an empty id, and nobody logs in with that. */
@@ -96,8 +97,8 @@ int store_client_by_login(struct store_tx *tx, const char *login_id, struct clie
     return 0;
 }
 
-int store_client_list(struct store_tx *tx, const char *after, struct client_record *ret,
-                      unsigned max, unsigned *ret_count, struct err *err)
+int store_sqlite_client_list(struct store_tx *tx, const char *after, struct client_record *ret,
+                             unsigned max, unsigned *ret_count, struct err *err)
 {
     static const char what[] = "cannot list the clients";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;

@@ -1,9 +1,9 @@
 /* Owns what has to be right before the first job: DIR/lock, the file's mode, the checks of what is
  * in it, and the migrations, which are the schema. orchestrator/store.c calls it once, and once
- * more to close. Next: orchestrator/store_sql.c.
+ * more to close. Next: orchestrator/store_sqlite_check.c.
  *
  * Nothing that is not ours is written to: a file with other contents is refused as it is. */
-#include "orchestrator/store-internal.h"
+#include "orchestrator/store_sqlite.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,12 +11,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define DB_FILE  "orchestrator.db"
-#define WAL_FILE DB_FILE "-wal"
-#define DB_MODE  0600
-#define DB_BUSY_MS                                                                                 \
-    5000 /* how long a program that reads along, as a backup does, may hold us up                  \
-          */
+#define WAL_FILE       STORE_DB_FILE "-wal"
 #define APPLICATION_ID 0x53537354 /* "SSsT", at byte 68 of the file */
 #define MIGRATION_TEXT 64
 
@@ -89,76 +84,92 @@ static const char *const migrations[] = {
 
 static int lock_dir(int directory, struct store_tx *tx, struct err *err)
 {
-    tx->lock = openat(directory, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, DB_MODE);
-    if (tx->lock < 0)
-        return err_errno(err, errno, "cannot open %s/lock", tx->dir);
-    if (flock(tx->lock, LOCK_EX | LOCK_NB) == 0)
+    store_sqlite(tx)->lock =
+        openat(directory, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, STORE_DB_MODE);
+    if (store_sqlite(tx)->lock < 0)
+        return err_errno(err, errno,
+                         "cannot open %s/lock; see that this user may write there, and that the "
+                         "filesystem is not read-only",
+                         store_sqlite(tx)->dir);
+    if (flock(store_sqlite(tx)->lock, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno == EWOULDBLOCK)
         return err_set(err, ERR_PRECONDITION,
                        "another orchestrator uses %s; stop it first, or give this one a directory "
                        "of its own",
-                       tx->dir);
-    return err_errno(err, errno, "cannot lock %s/lock", tx->dir);
+                       store_sqlite(tx)->dir);
+    return err_errno(err, errno, "cannot lock %s/lock", store_sqlite(tx)->dir);
 }
 
 /* SQLite would throw the log away, and with it perhaps everything. */
-static int check_no_orphan_log(int directory, const struct store_tx *tx, struct err *err)
+static int check_no_orphan_log(int directory, struct store_tx *tx, struct err *err)
 {
     struct stat st;
     if (fstatat(directory, WAL_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot stat %s/" WAL_FILE, tx->dir);
+        return errno == ENOENT
+                   ? 0
+                   : err_errno(err, errno, "cannot stat %s/" WAL_FILE, store_sqlite(tx)->dir);
     return err_set(err, ERR_PRECONDITION,
-                   "%s/" DB_FILE " is missing or empty, but its log " WAL_FILE " is there; put the "
+                   "%s/" STORE_DB_FILE " is missing or empty, but its log " WAL_FILE
+                   " is there; put the "
                    "database back from a backup, or move the log away to begin with nothing",
-                   tx->dir);
+                   store_sqlite(tx)->dir);
 }
 
 /* SQLite gives its log and its shared memory the mode of the database, so making that one ourselves
  * is enough, whatever the umask. Closed again before SQLite opens it: a close() drops every lock
  * that this process has on the file, see fcntl(2). */
-static int make_file(int directory, struct store_tx *tx, struct err *err)
+static int make_file(struct store_tx *tx, struct err *err)
 {
+    CLEANUP_FD int directory = open(store_sqlite(tx)->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return err_errno(err, errno, "cannot open the directory %s", store_sqlite(tx)->dir);
     CLEANUP_FD int fd =
-        openat(directory, DB_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, DB_MODE);
+        openat(directory, STORE_DB_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+               STORE_DB_MODE);
     if (fd < 0)
-        return err_errno(err, errno, "cannot open %s/" DB_FILE, tx->dir);
+        return err_errno(err, errno, "cannot open %s/" STORE_DB_FILE, store_sqlite(tx)->dir);
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return err_errno(err, errno, "cannot stat %s/" DB_FILE, tx->dir);
+        return err_errno(err, errno, "cannot stat %s/" STORE_DB_FILE, store_sqlite(tx)->dir);
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_PRECONDITION,
-                       "%s/" DB_FILE " is not a regular file; move it away to begin with nothing",
-                       tx->dir);
+                       "%s/" STORE_DB_FILE
+                       " is not a regular file; move it away to begin with nothing",
+                       store_sqlite(tx)->dir);
     tx->made = st.st_size == 0;
     if (!tx->made)
         return 0;
     if (check_no_orphan_log(directory, tx, err) < 0)
         return -1;
-    if (fchmod(fd, DB_MODE) < 0)
-        return err_errno(err, errno, "cannot set the mode of %s/" DB_FILE, tx->dir);
+    if (fchmod(fd, STORE_DB_MODE) < 0)
+        return err_errno(err, errno, "cannot set the mode of %s/" STORE_DB_FILE,
+                         store_sqlite(tx)->dir);
     if (fsync(directory) < 0)
-        return err_errno(err, errno, "cannot bring the directory %s to disk", tx->dir);
+        return err_errno(err, errno, "cannot bring the directory %s to disk",
+                         store_sqlite(tx)->dir);
     return 0;
 }
 
-static int connect_db(struct store_tx *tx, struct err *err)
+void store_db_keep_log(struct store_tx *tx, bool keep)
 {
-    CLEANUP_FREE char *path = NULL;
-    if (asprintf(&path, "%s/" DB_FILE, tx->dir) < 0) {
-        path = NULL;
-        return err_nomem(err);
-    }
+    (void)sqlite3_db_config(store_sqlite(tx)->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, (int)keep,
+                            NULL);
+}
+
+int store_db_connect(struct store_tx *tx, int flags, struct err *err)
+{
     /* NOMUTEX: one thread at a time is what the store promises anyway. */
-    int r = sqlite3_open_v2(
-        path, &tx->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
-    if (!tx->db)
+    int r = sqlite3_open_v2(store_sqlite(tx)->path, &store_sqlite(tx)->db,
+                            flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+    if (!store_sqlite(tx)->db)
         return err_nomem(err);
     if (r != SQLITE_OK)
         return store_sql_fail(tx, err, "cannot open the database");
-    (void)sqlite3_busy_timeout(tx->db, DB_BUSY_MS);
+    (void)sqlite3_busy_timeout(store_sqlite(tx)->db, STORE_DB_BUSY_MS);
+    store_db_keep_log(tx, true);
     /* The full sync is for what happens until the first batch, the migrations. */
-    tx->full_sync = true;
+    store_sqlite(tx)->full_sync = true;
     return store_sql_exec(tx,
                           "PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;"
                           "PRAGMA synchronous = FULL",
@@ -176,52 +187,36 @@ static int read_number(struct store_tx *tx, const char *sql, int64_t *ret, struc
     return 0;
 }
 
-/* The number is the first thing that is ever written, so a file without it is not ours, not even
- * one that we had begun when the power went. */
-static int check_owner(struct store_tx *tx, struct err *err)
+int store_db_mark(struct store_tx *tx, struct err *err)
 {
-    if (tx->made)
-        return store_sql_exec(tx, "PRAGMA application_id = " STRING(APPLICATION_ID),
-                              "cannot begin the database", err);
+    return store_sql_exec(tx, "PRAGMA application_id = " STRING(APPLICATION_ID),
+                          "cannot begin the database", err);
+}
+
+int store_db_check_owner(struct store_tx *tx, struct err *err)
+{
     int64_t id = 0;
     if (read_number(tx, "PRAGMA application_id", &id, err) < 0)
         return -1;
     if (id != APPLICATION_ID)
         return err_set(err, ERR_PRECONDITION,
-                       "%s/" DB_FILE " is not a database of the orchestrator; give it a directory "
-                       "of its own, or put its own file there",
-                       tx->dir);
+                       "%s is not a database of the orchestrator; put its own file there, or name "
+                       "the right one",
+                       store_sqlite(tx)->path);
     return 0;
 }
 
-static int check_version(struct store_tx *tx, int64_t *ret, struct err *err)
+int store_db_check_version(struct store_tx *tx, int64_t *ret, struct err *err)
 {
     if (read_number(tx, "PRAGMA user_version", ret, err) < 0)
         return -1;
     if (*ret < 0 || *ret > (int64_t)ELEMENTS(migrations))
         return err_set(err, ERR_PRECONDITION,
-                       "%s/" DB_FILE " was written by a newer version (its schema is %lld, this "
-                       "version knows up to %zu); install that version again, or restore a backup "
-                       "made with this one",
-                       tx->dir, (long long)*ret, ELEMENTS(migrations));
+                       "%s was written by a newer version (its schema is %lld, this version knows "
+                       "up to %zu); install that version again, or restore a backup made with this "
+                       "one",
+                       store_sqlite(tx)->path, (long long)*ret, ELEMENTS(migrations));
     return 0;
-}
-
-static int check_pages(struct store_tx *tx, struct err *err)
-{
-    CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
-    bool row = false;
-    if (store_sql_prepare(tx, "PRAGMA quick_check(1)", "cannot check the database", &statement,
-                          err) < 0 ||
-        store_sql_step(tx, statement, "cannot check the database", &row, err) < 0)
-        return -1;
-    const char *said = row ? (const char *)sqlite3_column_text(statement, 0) : NULL;
-    if (said && strcmp(said, "ok") == 0)
-        return 0;
-    return err_set(err, ERR_PRECONDITION,
-                   "%s/" DB_FILE " is damaged (%s); keep a copy of it and of " WAL_FILE
-                   ", and restore a backup",
-                   tx->dir, said ? said : "no answer");
 }
 
 static int use_log(struct store_tx *tx, struct err *err)
@@ -238,7 +233,7 @@ static int use_log(struct store_tx *tx, struct err *err)
     return err_set(err, ERR_PRECONDITION,
                    "%s cannot hold a write-ahead log, which needs shared memory; use a local "
                    "filesystem",
-                   tx->dir);
+                   store_sqlite(tx)->dir);
 }
 
 static int apply(struct store_tx *tx, size_t number, struct err *err)
@@ -252,33 +247,64 @@ static int apply(struct store_tx *tx, size_t number, struct err *err)
     return 0;
 }
 
-int store_db_open(const char *dir, struct store_tx *tx, struct err *err)
+int store_db_migrate(struct store_tx *tx, int64_t version, struct err *err)
 {
-    tx->lock = -1;
-    tx->dir = strdup(dir);
-    if (!tx->dir)
-        return err_nomem(err);
-    CLEANUP_FD int directory = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0)
-        return err_errno(err, errno, "cannot open the directory %s; make it first", dir);
-    int64_t version = 0;
-    if (lock_dir(directory, tx, err) < 0 || make_file(directory, tx, err) < 0 ||
-        connect_db(tx, err) < 0 || check_owner(tx, err) < 0 ||
-        check_version(tx, &version, err) < 0 || check_pages(tx, err) < 0 || use_log(tx, err) < 0)
-        return -1;
     for (size_t i = (size_t)version; i < ELEMENTS(migrations); i++)
         if (apply(tx, i, err) < 0)
             return -1;
-    return store_audit_check_end(tx, &tx->audit_broken, err);
+    return 0;
+}
+
+int store_db_lock(const char *dir, struct store_tx *tx, struct err *err)
+{
+    store_sqlite(tx)->lock = -1;
+    store_sqlite(tx)->dir = strdup(dir);
+    if (!store_sqlite(tx)->dir || asprintf(&store_sqlite(tx)->path, "%s/" STORE_DB_FILE, dir) < 0) {
+        store_sqlite(tx)->path = NULL;
+        return err_nomem(err);
+    }
+    CLEANUP_FD int directory = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return err_errno(err, errno, "cannot open the directory %s; make it first", dir);
+    return lock_dir(directory, tx, err);
+}
+
+/* The number is the first thing that is ever written, so a file without it is not ours, not even
+ * one that we had begun when the power went. */
+static int own(struct store_tx *tx, struct err *err)
+{
+    return tx->made ? store_db_mark(tx, err) : store_db_check_owner(tx, err);
+}
+
+int store_db_open(const char *dir, struct store_tx *tx, struct err *err)
+{
+    int64_t version = 0;
+    if (store_db_lock(dir, tx, err) < 0 || make_file(tx, err) < 0 ||
+        store_db_check_log(tx, err) < 0 || store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 ||
+        own(tx, err) < 0 || store_db_check_version(tx, &version, err) < 0 ||
+        store_db_check_damage(tx, err) < 0 || use_log(tx, err) < 0 ||
+        store_db_migrate(tx, version, err) < 0 || store_db_check_schema(tx, err) < 0 ||
+        store_sqlite_audit_check_end(tx, &tx->audit_broken, err) < 0 ||
+        store_db_mark_open(tx, err) < 0)
+        return -1;
+    store_db_keep_log(tx, false);
+    store_sqlite(tx)->marked = true;
+    return 0;
 }
 
 void store_db_close(struct store_tx *tx)
 {
-    for (size_t i = 0; i < ELEMENTS(tx->audit); i++)
-        store_sql_finalize(&tx->audit[i]);
+    struct store_sqlite *sqlite = store_sqlite(tx);
+    for (size_t i = 0; i < ELEMENTS(sqlite->audit); i++)
+        store_sql_finalize(&sqlite->audit[i]);
+    /* Before the log goes: a kill between the two must not look like a loss. Where that cannot be
+     * written, the log stays. */
+    if (sqlite->marked && store_db_mark_closed(tx, NULL) < 0)
+        store_db_keep_log(tx, true);
     /* Moves the log into the file and removes it; what fails of that is done at the next open. */
-    int r = sqlite3_close(tx->db);
+    int r = sqlite3_close(sqlite->db);
     (void)r;
-    free(tx->dir);
-    close_fd(&tx->lock);
+    free(sqlite->path);
+    free(sqlite->dir);
+    close_fd(&sqlite->lock);
 }

@@ -1,8 +1,8 @@
 /* Owns the commands that were ordered, and how they ended: the history. Jobs of
  * orchestrator/history.c and orchestrator/control_command.c call it. A row is made before the
  * command is ordered and its end is written once, so that whoever is killed in between finds out
- * what is still open. Next: orchestrator/store_sql.c. */
-#include "orchestrator/store-internal.h"
+ * what is still open. Next: orchestrator/store_sqlite_sql.c. */
+#include "orchestrator/store_sqlite.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -18,7 +18,8 @@ static int not_found(const char *id, struct err *err)
     return err_set(err, ERR_NOT_FOUND, "there is no command %s; list those that there are", id);
 }
 
-int store_command_put(struct store_tx *tx, const struct command_record *command, struct err *err)
+int store_sqlite_command_put(struct store_tx *tx, const struct command_record *command,
+                             struct err *err)
 {
     static const char what[] = "cannot save the command";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -67,8 +68,8 @@ static bool read_command(sqlite3_stmt *statement, struct command_record *ret)
            read_outcome(statement, 11, ret);
 }
 
-int store_command_get(struct store_tx *tx, const char *id, struct command_record *ret,
-                      struct err *err)
+int store_sqlite_command_get(struct store_tx *tx, const char *id, struct command_record *ret,
+                             struct err *err)
 {
     static const char what[] = "cannot read the command";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -94,11 +95,11 @@ static int update(struct store_tx *tx, sqlite3_stmt *statement, const char *id, 
 {
     if (store_sql_run(tx, statement, what, err) < 0)
         return -1;
-    return sqlite3_changes(tx->db) == 0 ? not_found(id, err) : 0;
+    return sqlite3_changes(store_sqlite(tx)->db) == 0 ? not_found(id, err) : 0;
 }
 
-int store_command_start(struct store_tx *tx, const char *id, int64_t started_ms, int64_t pid,
-                        struct err *err)
+int store_sqlite_command_start(struct store_tx *tx, const char *id, int64_t started_ms, int64_t pid,
+                               struct err *err)
 {
     static const char what[] = "cannot note that the command runs";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -115,7 +116,8 @@ int store_command_start(struct store_tx *tx, const char *id, int64_t started_ms,
     return update(tx, statement, id, what, err);
 }
 
-int store_command_end(struct store_tx *tx, const struct command_record *command, struct err *err)
+int store_sqlite_command_end(struct store_tx *tx, const struct command_record *command,
+                             struct err *err)
 {
     static const char what[] = "cannot note how the command ended";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -139,9 +141,9 @@ int store_command_end(struct store_tx *tx, const struct command_record *command,
     return update(tx, statement, command->id, what, err);
 }
 
-int store_command_list(struct store_tx *tx, const struct command_filter *filter,
-                       struct command_record *ret, unsigned max, unsigned *ret_count,
-                       struct err *err)
+int store_sqlite_command_list(struct store_tx *tx, const struct command_filter *filter,
+                              struct command_record *ret, unsigned max, unsigned *ret_count,
+                              struct err *err)
 {
     static const char what[] = "cannot list the commands";
     static const char *const choices[] = {
@@ -178,10 +180,10 @@ int store_command_list(struct store_tx *tx, const struct command_filter *filter,
     return 0;
 }
 
-int store_command_each_open(struct store_tx *tx,
-                            int (*each)(void *userdata, const struct command_record *command,
-                                        struct err *err),
-                            void *userdata, struct err *err)
+int store_sqlite_command_each_open(struct store_tx *tx,
+                                   int (*each)(void *userdata, const struct command_record *command,
+                                               struct err *err),
+                                   void *userdata, struct err *err)
 {
     static const char what[] = "cannot read the open commands";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -202,7 +204,8 @@ int store_command_each_open(struct store_tx *tx,
     }
 }
 
-int store_command_prune(struct store_tx *tx, unsigned kept, int64_t before_ms, struct err *err)
+int store_sqlite_command_prune(struct store_tx *tx, unsigned kept, int64_t before_ms,
+                               struct err *err)
 {
     static const char what[] = "cannot forget old commands";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;

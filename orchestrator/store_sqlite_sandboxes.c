@@ -1,6 +1,6 @@
 /* Owns the sandboxes that have joined, and the last few events of each. Jobs of enrolment and of
- * the registry call it. Next: orchestrator/store_sql.c. */
-#include "orchestrator/store-internal.h"
+ * the registry call it. Next: orchestrator/store_sqlite_sql.c. */
+#include "orchestrator/store_sqlite.h"
 
 #include "common/utf8.h"
 
@@ -16,7 +16,8 @@ static int not_found(const char *id, struct err *err)
     return err_set(err, ERR_NOT_FOUND, "there is no sandbox %s; list those that there are", id);
 }
 
-int store_sandbox_put(struct store_tx *tx, const struct sandbox_record *sandbox, struct err *err)
+int store_sqlite_sandbox_put(struct store_tx *tx, const struct sandbox_record *sandbox,
+                             struct err *err)
 {
     static const char what[] = "cannot save the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -65,8 +66,8 @@ static bool read_sandbox(sqlite3_stmt *statement, struct sandbox_record *ret)
            store_column_bool(statement, 6, &ret->draining) && read_note(statement, &ret->note);
 }
 
-int store_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record *ret,
-                      struct err *err)
+int store_sqlite_sandbox_get(struct store_tx *tx, const char *id, struct sandbox_record *ret,
+                             struct err *err)
 {
     static const char what[] = "cannot read the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -92,10 +93,11 @@ static int change_one(struct store_tx *tx, sqlite3_stmt *statement, const char *
 {
     if (store_sql_run(tx, statement, what, err) < 0)
         return -1;
-    return sqlite3_changes(tx->db) == 0 ? not_found(id, err) : 0;
+    return sqlite3_changes(store_sqlite(tx)->db) == 0 ? not_found(id, err) : 0;
 }
 
-int store_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms, struct err *err)
+int store_sqlite_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms,
+                                struct err *err)
 {
     static const char what[] = "cannot revoke the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -110,8 +112,8 @@ int store_sandbox_revoke(struct store_tx *tx, const char *id, int64_t now_ms, st
     return change_one(tx, statement, id, what, err);
 }
 
-int store_sandbox_note(struct store_tx *tx, const char *id, const struct sandbox_note *note,
-                       struct err *err)
+int store_sqlite_sandbox_note(struct store_tx *tx, const char *id, const struct sandbox_note *note,
+                              struct err *err)
 {
     static const char what[] = "cannot note how the sandbox is";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -130,7 +132,7 @@ int store_sandbox_note(struct store_tx *tx, const char *id, const struct sandbox
     return change_one(tx, statement, id, what, err);
 }
 
-int store_sandbox_drain(struct store_tx *tx, const char *id, bool draining, struct err *err)
+int store_sqlite_sandbox_drain(struct store_tx *tx, const char *id, bool draining, struct err *err)
 {
     static const char what[] = "cannot drain the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -142,7 +144,8 @@ int store_sandbox_drain(struct store_tx *tx, const char *id, bool draining, stru
     return change_one(tx, statement, id, what, err);
 }
 
-int store_sandbox_label(struct store_tx *tx, const char *id, const char *labels, struct err *err)
+int store_sqlite_sandbox_label(struct store_tx *tx, const char *id, const char *labels,
+                               struct err *err)
 {
     static const char what[] = "cannot label the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -154,7 +157,7 @@ int store_sandbox_label(struct store_tx *tx, const char *id, const char *labels,
     return change_one(tx, statement, id, what, err);
 }
 
-int store_sandbox_remove(struct store_tx *tx, const char *id, struct err *err)
+int store_sqlite_sandbox_remove(struct store_tx *tx, const char *id, struct err *err)
 {
     static const char what[] = "cannot remove the sandbox";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -164,7 +167,7 @@ int store_sandbox_remove(struct store_tx *tx, const char *id, struct err *err)
     return change_one(tx, statement, id, what, err);
 }
 
-int store_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err)
+int store_sqlite_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err)
 {
     static const char what[] = "cannot count the sandboxes";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -179,10 +182,10 @@ int store_sandbox_count(struct store_tx *tx, unsigned *ret, struct err *err)
     return 0;
 }
 
-int store_sandbox_each(struct store_tx *tx,
-                       int (*each)(void *userdata, const struct sandbox_record *sandbox,
-                                   struct err *err),
-                       void *userdata, struct err *err)
+int store_sqlite_sandbox_each(struct store_tx *tx,
+                              int (*each)(void *userdata, const struct sandbox_record *sandbox,
+                                          struct err *err),
+                              void *userdata, struct err *err)
 {
     static const char what[] = "cannot read the sandboxes";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -221,8 +224,8 @@ static int drop_oldest(struct store_tx *tx, const char *sandbox_id, struct err *
     return store_sql_run(tx, statement, what, err);
 }
 
-int store_event_put(struct store_tx *tx, const char *sandbox_id, const struct event_record *event,
-                    struct err *err)
+int store_sqlite_event_put(struct store_tx *tx, const char *sandbox_id,
+                           const struct event_record *event, struct err *err)
 {
     static const char what[] = "cannot save the event";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
@@ -239,14 +242,14 @@ int store_event_put(struct store_tx *tx, const char *sandbox_id, const struct ev
     utf8_clean(detail); /* a cut may have gone through a character */
     store_bind_text(statement, 4, detail);
     if (store_sql_run(tx, statement, what, err) < 0)
-        return sqlite3_extended_errcode(tx->db) == SQLITE_CONSTRAINT_FOREIGNKEY
+        return sqlite3_extended_errcode(store_sqlite(tx)->db) == SQLITE_CONSTRAINT_FOREIGNKEY
                    ? not_found(sandbox_id, err)
                    : -1;
     return drop_oldest(tx, sandbox_id, err);
 }
 
-int store_event_list(struct store_tx *tx, const char *sandbox_id, struct event_record *ret,
-                     unsigned max, unsigned *ret_count, struct err *err)
+int store_sqlite_event_list(struct store_tx *tx, const char *sandbox_id, struct event_record *ret,
+                            unsigned max, unsigned *ret_count, struct err *err)
 {
     static const char what[] = "cannot list the events";
     CLEANUP_STATEMENT sqlite3_stmt *statement = NULL;
