@@ -111,12 +111,7 @@ static void look_at_brake(struct fleet *fleet)
         of[i] = fleet->counts[i] - fleet->excused[i];
     unsigned silent = of[FLEET_SUSPECT] + of[FLEET_OFFLINE];
     unsigned members = silent + of[FLEET_ONLINE];
-    bool braked = (uint64_t)silent * 100 > (uint64_t)members * FLEET_BRAKE_PERCENT;
-    if (braked == fleet->braked)
-        return;
-    fleet->braked = braked;
-    if (fleet->config.braked)
-        fleet->config.braked(fleet->config.userdata, braked, silent, members);
+    fleet->braked = (uint64_t)silent * 100 > (uint64_t)members * FLEET_BRAKE_PERCENT;
 }
 
 static void set_state(struct fleet *fleet, struct fleet_member *member, enum fleet_state state)

@@ -49,8 +49,6 @@ struct fleet_config {
     uint64_t interval_us, slack_us, amnesty_us, evict_us;
     /* After the change. Evicting is the callee's to do, and the brake's to stop. */
     void (*changed)(void *userdata, struct fleet_member *member, enum fleet_state from);
-    /* The brake holds, or not any more; of how many how many are silent. */
-    void (*braked)(void *userdata, bool on, unsigned silent, unsigned members);
     /* Agents are to be heard of in this interval from now on. */
     void (*paced)(void *userdata, uint64_t interval_us);
     void *userdata;

@@ -118,16 +118,23 @@ static void on_changed(void *userdata, struct fleet_member *member, enum fleet_s
         session_cut(sandbox->session);
 }
 
-static void on_braked(void *userdata, bool on, unsigned silent, unsigned members)
+/* In the amnesty most of the fleet may well be silent, and nobody is evicted anyway. */
+static void say_braked(struct orchestrator *orchestrator)
 {
-    const struct orchestrator *orchestrator = userdata;
-    if (on && fleet_amnesty_left_us(orchestrator->fleet) == 0)
+    bool on = fleet_braked(orchestrator->fleet) && fleet_amnesty_left_us(orchestrator->fleet) == 0;
+    if (on == orchestrator->brake_said)
+        return;
+    orchestrator->brake_said = on;
+    unsigned silent = fleet_count(orchestrator->fleet, FLEET_SUSPECT) +
+                      fleet_count(orchestrator->fleet, FLEET_OFFLINE);
+    unsigned online = fleet_count(orchestrator->fleet, FLEET_ONLINE);
+    if (on)
         log_warn("most of the fleet is silent at once; nobody is evicted until it is back, because "
                  "the fault may be ours or the network's",
-                 LF_STR("event", "brake"), LF_UINT("silent", silent), LF_UINT("of", members));
-    else if (!on)
+                 LF_STR("event", "brake"), LF_UINT("silent", silent), LF_UINT("online", online));
+    else
         log_info("enough of the fleet is heard of to judge the rest", LF_STR("event", "brake_off"),
-                 LF_UINT("silent", silent), LF_UINT("of", members));
+                 LF_UINT("silent", silent), LF_UINT("online", online));
 }
 
 static void on_paced(void *userdata, uint64_t interval_us)
@@ -146,6 +153,7 @@ static void on_tick(void *userdata)
     struct orchestrator *orchestrator = userdata;
     bool healthy = store_busy_us(orchestrator->store) < STORE_STUCK_US;
     fleet_tick(orchestrator->fleet, monotonic_us(), healthy);
+    say_braked(orchestrator);
     note_seen(orchestrator);
     loop_timer_start(orchestrator->fleet_timer, FLEET_TICK_US);
 }
@@ -159,7 +167,6 @@ int liveness_new(struct orchestrator *orchestrator, const struct orchestrator_co
         .amnesty_us = config->amnesty_us,
         .evict_us = config->evict_us,
         .changed = on_changed,
-        .braked = on_braked,
         .paced = on_paced,
         .userdata = orchestrator,
     };

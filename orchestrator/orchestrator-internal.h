@@ -30,6 +30,7 @@ struct orchestrator {
     unsigned watch_count, ready_count;
     struct fleet *fleet;
     struct loop_timer *fleet_timer;
+    bool brake_said;
     uint64_t noted_us; /* when the last-seen times were last stored */
     struct logbook *logbook;
     struct loop_timer *warden;

@@ -183,7 +183,8 @@ int sandbox_set_info(struct sandbox *sandbox, const Sandstorm__V1__SandboxInfo *
         wire_pack(&known.base, &packed, &size, err) < 0)
         return -1;
     const Sandstorm__V1__SandboxInfo *before = (const Sandstorm__V1__SandboxInfo *)sandbox->info;
-    sandbox->rebooted = before && strcmp(before->boot_id, info->boot_id) != 0;
+    /* Until its runner has answered, however often it registers before that. */
+    sandbox->rebooted |= before && strcmp(before->boot_id, info->boot_id) != 0;
     int r = wire_unpack(&sandstorm__v1__sandbox_info__descriptor, packed, size, &copy, err);
     free(packed);
     if (r < 0)

@@ -126,6 +126,7 @@ static void detach(struct session *session)
     if (!session->replaced)
         liveness_disconnected(session->orchestrator, sandbox);
     exec_session_lost(sandbox, session->handed_over);
+    session->sandbox = NULL; /* it may be removed before this stream has closed */
 }
 
 /* The status follows what is queued; an agent that does not take it is cut. */

@@ -232,6 +232,7 @@ Test(fleet_states, silence_leads_to_eviction_and_a_return_to_online)
     cr_assert_eq(run.status, 125);
     fixture_assert_contains(run.err, "is evicted");
     CLEANUP_PEER struct peer *again = connect_agent("a", NULL, NULL);
+    (void)again;
     wait_state(watcher, "a", ONLINE);
     expect_listed("", "a b");
     CLEANUP_RESULT struct proc_result shown = CLI("describe", "a");
@@ -296,8 +297,10 @@ Test(fleet_calls, lists_are_selected_by_label_and_state)
     enroll_labelled("b", "env=prod");
     enroll_labelled("c", NULL);
     CLEANUP_PEER struct peer *agent = connect_agent("b", "zone", "x");
+    (void)agent;
     /* What an agent says of itself selects, but not against what is known of it. */
     CLEANUP_PEER struct peer *liar = connect_agent("c", "env", "ci");
+    (void)liar;
     expect_listed("", "a b c");
     expect_listed("env=ci", "a c");
     expect_listed("env", "a b c");
@@ -348,6 +351,7 @@ Test(fleet_calls, a_watch_begins_with_what_is_there_and_goes_on_with_what_change
     expect_sandbox(watcher, "b");
     expect_current(watcher);
     CLEANUP_PEER struct peer *agent = connect_agent("b", NULL, NULL);
+    (void)agent;
     wait_state(watcher, "b", ONLINE);
     enroll_labelled("c", "env=ci");
     expect_sandbox(watcher, "c");

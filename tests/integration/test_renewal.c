@@ -108,7 +108,8 @@ Test(renewal, a_command_runs_across_renewals_and_nobody_notices)
     size_t size;
     CLEANUP_FREE char *notes = fixture_read_all(client.err, &size);
     cr_assert_eq(size, 0, "%s", notes);
-    cr_assert_eq(fixture_count_text(service_log(fixture()->orchestrator), "sandbox disconnected"), 0);
+    cr_assert_eq(fixture_count_text(service_log(fixture()->orchestrator), "sandbox disconnected"),
+                 0);
     cr_assert_eq(fixture_count_text(service_log(fixture_box()->link), "stream lost"), 0);
 }
 

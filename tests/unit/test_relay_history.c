@@ -291,7 +291,7 @@ static void put_elsewhere(void)
 {
     struct err err = { 0 };
     struct command_record record = { .id = COMMAND, .sandbox_id = "other", .ordered_ms = 1 };
-    OK(store_command_put(NULL, &record, &err));
+    OK(store_command_put(&stub_tx, &record, &err));
 }
 
 Test(relay_history, an_agent_cannot_end_the_command_of_another_sandbox)
