@@ -216,6 +216,7 @@ void history_write_end(struct history *history, struct history_end *end)
     failpoint("history.settled");
     end->job.work = end_work;
     end->job.done = end_done;
+    end->job.durable = true; /* the runner lets go of the only other copy next */
     end->submitted = true;
     if (store_submit(history->orchestrator->store, &end->job, &err) < 0)
         end_waits(history, end, &err);
