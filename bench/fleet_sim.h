@@ -10,11 +10,12 @@
 #include "common/worker.h"
 #include "sandstorm/v1/link.pb-c.h"
 
-#define SIM_AGENTS_MAX   10000u /* each takes one descriptor; the hard limit may be 20,000 */
-#define SIM_FILES_SPARE  512u
-#define SIM_ENROLLERS    4u
-#define SIM_DIALLING_MAX 64u /* handshakes at once: they share this process's cores with the rest  \
-                              */
+#define SIM_AGENTS_MAX  10000u /* each takes one descriptor; the hard limit may be 20,000 */
+#define SIM_FILES_SPARE 512u
+#define SIM_ENROLLERS   4u
+#define SIM_DIALLING_MAX                                                                           \
+    64u /* handshakes at once: they share this process's cores with the rest                       \
+         */
 #define SIM_WELCOME_US     10000000u
 #define SIM_HEARTBEAT_US   30000000u
 #define SIM_COMMANDS_MAX   64u /* of one agent */
