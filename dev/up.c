@@ -107,6 +107,8 @@ static void say_next(const struct cluster *cluster)
                  "  sandstorm exec " SANDBOX " -- ps -ef\n"
                  "  echo hello | sandstorm exec " SANDBOX " -- tr a-z A-Z\n"
                  "  sandstorm exec " SANDBOX " -c 'kill -9 $$'; echo $?\n"
+                 "  sandstorm top\n"
+                 "  sandstorm logs demo\n"
                  "  sandstorm audit\n"
                  "\n"
                  "Or kill the agent (kill -9 %d) while a command runs: it does not notice.\n"

@@ -26,7 +26,7 @@ Test(history, a_killed_orchestrator_knows_all_commands_their_ends_and_runs_none_
         held_open(&held[i]);
     for (unsigned i = 0; i < ENDING; i++) {
         char line[96];
-        (void)snprintf(line, sizeof(line), "command ended command=%s", held[i].id);
+        (void)snprintf(line, sizeof(line), "command ended command=%.36s", held[i].id);
         MUST(service_wait_log(box->runner, line, PROC_DEADLINE_US, err));
     }
     for (unsigned i = 0; i < HELD; i++)
