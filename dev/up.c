@@ -108,7 +108,7 @@ static void say_next(const struct cluster *cluster)
                  "  echo hello | sandstorm exec " SANDBOX " -- tr a-z A-Z\n"
                  "  sandstorm exec " SANDBOX " -c 'kill -9 $$'; echo $?\n"
                  "  sandstorm top\n"
-                 "  sandstorm logs demo\n"
+                 "  sandstorm logs " SANDBOX "\n"
                  "  sandstorm audit\n"
                  "\n"
                  "Or kill the agent (kill -9 %d) while a command runs: it does not notice.\n"
