@@ -156,7 +156,11 @@ static void on_settings(struct link *link, const Sandstorm__V1__Settings *settin
         MIN(MAX(settings->heartbeat_interval_ms, LINK_HEARTBEAT_MIN_US / 1000),
             LINK_HEARTBEAT_MAX_US / 1000) *
         1000;
-    loop_timer_start(link->stream.heartbeat, link->stream.heartbeat_us);
+    /* Counted from the last one: a whole fleet hears of it at once, and must not seem silent. */
+    uint64_t due = link->stream.heartbeat_sent_us + link->stream.heartbeat_us;
+    uint64_t now = monotonic_us();
+    loop_timer_start(link->stream.heartbeat,
+                     due > now ? due - now : random_u64() % (link->stream.heartbeat_us / 10));
 }
 
 static void on_goodbye(struct link *link, const Sandstorm__V1__Goodbye *goodbye)

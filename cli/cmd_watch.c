@@ -51,6 +51,7 @@ static const struct option_page page = {
 
 struct watching {
     struct fleet *fleet;
+    bool heard;   /* the orchestrator has answered */
     bool current; /* what was there at the beginning has been told */
     bool told;    /* that the orchestrator is away */
     struct err err;
@@ -135,6 +136,7 @@ static bool on_change(void *userdata, enum sandstorm_change change,
 {
     struct watching *watching = userdata;
     const struct sandstorm_sandbox *missing;
+    watching->heard = true;
     switch (change) {
     case SANDSTORM_CHANGE_SANDBOX:
         tell(watching, sandbox);
@@ -159,7 +161,7 @@ static bool on_change(void *userdata, enum sandstorm_change change,
 /* Whether to try again: not where it never worked. */
 static bool may_retry(struct watching *watching, const struct sandstorm_error *error)
 {
-    if (!watching->current || error->code != SANDSTORM_UNAVAILABLE)
+    if (!watching->heard || error->code != SANDSTORM_UNAVAILABLE)
         return false;
     if (!watching->told)
         cli_complain(error->text);

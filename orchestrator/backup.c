@@ -240,7 +240,13 @@ static int build(struct restore *restore, const char *file, int64_t *ret_made_ms
 static int check_free(const char *state_dir, struct err *err)
 {
     static const char *const taken[] = {
-        "ca/ca.pem", "ca", "server", "orchestrator.db", "orchestrator.db-wal", "orchestrator.db-shm"
+        "ca/ca.pem",
+        "ca",
+        "server",
+        "orchestrator.db",
+        "orchestrator.db-wal",
+        "orchestrator.db-shm",
+        "orchestrator.db-journal",
     };
     for (size_t i = 0; i < ELEMENTS(taken); i++) {
         CLEANUP_FREE char *path = join(state_dir, taken[i], err);
@@ -344,6 +350,9 @@ int backup_restore(const char *state_dir, const char *file, int64_t *ret_made_ms
                        state_dir);
     if (check_free(state_dir, err) < 0)
         return -1;
+    /* The lock's mark says that the log of the database before is needed; that one is gone. */
+    if (ftruncate(lock, 0) < 0 || fsync(lock) < 0)
+        return err_errno(err, errno, "cannot write %s", path);
     remove_leftovers(state_dir);
     return restore_into(state_dir, file, ret_made_ms, err);
 }

@@ -49,14 +49,16 @@ static int list_work(struct store_job *job, struct store_tx *tx, struct err *err
     return store_command_list(tx, &list->filter, list->rows, list->asked, &list->count, err);
 }
 
-/* Commands of a sandbox that is gone have no labels to hold a scope against. */
+/* Commands of a sandbox that is gone have no labels to hold a scope against, nor have those of an
+ * earlier machine of that name. */
 static bool sees(const struct list_job *list, const struct command_record *record)
 {
     struct orchestrator *orchestrator = list->control.orchestrator;
     const struct sandbox *sandbox = registry_find(orchestrator->registry, record->sandbox_id);
     const struct client *client = clients_find(orchestrator->clients, list->control.peer.name);
-    return sandbox ? access_sees(orchestrator, &list->control.peer, sandbox)
-                   : client && !*client->scope;
+    bool same = sandbox && record->ordered_ms >= sandbox->enrolled_ms;
+    return same ? access_sees(orchestrator, &list->control.peer, sandbox)
+                : client && !*client->scope;
 }
 
 /* False when it does not fit any more. */

@@ -3,11 +3,12 @@
  * orchestrator/store_sandboxes.c, then orchestrator/liveness.c for those who watch. */
 #include "orchestrator/control.h"
 #include "orchestrator/exec.h"
+#include "orchestrator/history.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
 #include "orchestrator/session.h"
 
-#include "common/clock.h"
+#include "common/wire.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +16,9 @@
 struct fleet_job {
     struct control_job control;
     char id[SANDBOX_ID_MAX + 1];
-    char *labels; /* the new set */
-    bool flag;    /* draining, or forced */
+    ProtobufCMessage *asked; /* LabelSandboxRequest, a copy */
+    char *labels;            /* the new set */
+    bool flag;               /* draining, or forced */
 };
 
 static struct fleet_job *job_new(void *userdata, struct rpc_ticket *ticket, const char *id,
@@ -77,7 +79,12 @@ static int relabel(const char *before, const Sandstorm__V1__LabelSandboxRequest 
 static int label_work(struct store_job *job, struct store_tx *tx, struct err *err)
 {
     struct fleet_job *label = CONTAINER_OF(job, struct fleet_job, control.job);
-    if (control_job_audit(&label->control, tx, "sandbox.label", label->id, label->labels, err) < 0)
+    struct sandbox_record before;
+    /* Of what is there now: another change may have come in between. */
+    if (store_sandbox_get(tx, label->id, &before, err) < 0 ||
+        relabel(before.labels, (const Sandstorm__V1__LabelSandboxRequest *)label->asked,
+                &label->labels, err) < 0 ||
+        control_job_audit(&label->control, tx, "sandbox.label", label->id, label->labels, err) < 0)
         return -1;
     return store_sandbox_label(tx, label->id, label->labels, err);
 }
@@ -87,6 +94,7 @@ static void label_done(struct store_job *job)
     struct fleet_job *label = CONTAINER_OF(job, struct fleet_job, control.job);
     struct orchestrator *orchestrator = label->control.orchestrator;
     CLEANUP_FREE char *labels = TAKE_PTR(label->labels);
+    wire_free(TAKE_PTR(label->asked));
     struct sandbox_description description;
     Sandstorm__V1__LabelSandboxResponse response = SANDSTORM__V1__LABEL_SANDBOX_RESPONSE__INIT;
     if (control_job_failed(&label->control))
@@ -108,20 +116,19 @@ int control_label_sandbox(void *userdata, struct rpc_ticket *ticket,
 {
     const Sandstorm__V1__LabelSandboxRequest *request =
         (const Sandstorm__V1__LabelSandboxRequest *)message;
-    struct orchestrator *orchestrator = userdata;
-    CLEANUP_FREE char *labels = NULL;
-    struct sandbox *sandbox;
-    if (registry_get(orchestrator->registry, request->id, &sandbox, err) < 0 ||
-        relabel(sandbox->labels, request, &labels, err) < 0)
+    CLEANUP_FREE uint8_t *packed = NULL;
+    CLEANUP_WIRE ProtobufCMessage *asked = NULL;
+    size_t size;
+    if (wire_pack(message, &packed, &size, err) < 0 ||
+        wire_unpack(message->descriptor, packed, size, &asked, err) < 0)
         return -1;
     struct fleet_job *label = job_new(userdata, ticket, request->id, err);
     if (!label)
         return -1;
-    char *kept = label->labels = TAKE_PTR(labels);
-    if (control_job_submit(&label->control, label_work, label_done, true, err) < 0) {
-        free(kept);
+    label->asked = asked;
+    if (control_job_submit(&label->control, label_work, label_done, true, err) < 0)
         return -1;
-    }
+    asked = NULL; /* the job's */
     return 0;
 }
 
@@ -194,6 +201,7 @@ static void remove_done(struct store_job *job)
                           "join again");
         exec_sandbox_gone(sandbox, "was removed");
         control_watch_left(orchestrator, sandbox, sandbox->labels, sandbox->reported, true);
+        history_removed(orchestrator->history, sandbox->id);
         liveness_remove(orchestrator, sandbox);
         registry_remove(orchestrator->registry, sandbox);
         watch_wake(orchestrator->changes.watches); /* those who wait for it wait in vain */

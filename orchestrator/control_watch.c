@@ -105,8 +105,8 @@ static void send_changes(struct watch_call *call, struct change *change, bool be
 
 static void go_on(struct watch_call *call)
 {
-    if (!call->changes || call->finished)
-        return;
+    if (!call->changes || !may_go_on(call))
+        return; /* one that does not read costs nothing */
     if (!call->current)
         send_beginning(call);
     if (call->current)

@@ -100,6 +100,12 @@ static int check_reachable(const struct sandbox *sandbox, struct err *err)
     return 0;
 }
 
+/* May something new be started there? */
+static int check_new(const struct sandbox *sandbox, struct err *err)
+{
+    return check_reachable(sandbox, err) < 0 || check_draining(sandbox, err) < 0 ? -1 : 0;
+}
+
 /* How it ended, if that is known: from the store, or on the way to it. */
 static int take_result(struct exec *exec, enum history_verdict verdict,
                        const struct command_record *record, struct err *err)
@@ -134,6 +140,11 @@ static int order(struct exec *exec, enum history_verdict verdict,
     struct sandbox *sandbox;
     if (take_result(exec, verdict, record, err) < 0)
         return -1;
+    if (verdict == HISTORY_NEW && exec->received > 0)
+        return err_set(
+            err, ERR_INVALID,
+            "a new command begins at offset 0; only one that is known can be attached to "
+            "further on");
     bool complete = exec->result && exec->result->end_offset <= exec->received;
     if (access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id, &sandbox,
                        err) < 0 ||
@@ -162,9 +173,23 @@ static int order(struct exec *exec, enum history_verdict verdict,
     return 0;
 }
 
+/* A command that is not known cannot be attached to; why it cannot be started, was found before. */
+static int refuse_new(const struct exec *exec, struct err *err)
+{
+    struct sandbox *sandbox;
+    if (access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id, &sandbox,
+                       err) < 0 ||
+        check_new(sandbox, err) < 0)
+        return -1;
+    return err_set(err, ERR_UNAVAILABLE, "sandbox \"%s\" has just come back; try again",
+                   exec->sandbox_id);
+}
+
 static int judge(struct exec *exec, enum history_verdict verdict,
                  const struct command_record *record, struct err *err)
 {
+    if (verdict == HISTORY_NONE)
+        return refuse_new(exec, err);
     if (verdict == HISTORY_TAKEN)
         return err_set(err, ERR_EXISTS,
                        "command %s: this id is taken by a different command; use a new one",
@@ -239,7 +264,7 @@ static void fill_record(const struct exec *exec, const char *actor, const char *
     ret->ordered_ms = wall_ms();
 }
 
-static int write_down(struct exec *exec, const char *labels, const struct err *denied,
+static int write_down(struct exec *exec, const char *labels, const struct err *denied, bool known,
                       struct err *err)
 {
     struct exec_admission *admission = calloc(1, sizeof(*admission));
@@ -264,8 +289,8 @@ static int write_down(struct exec *exec, const char *labels, const struct err *d
     exec->admission = admission;
     exec_set_state(exec, EXEC_ADMITTING);
     rpc_call_pause(exec->call);
-    int r = allowed ? history_admit(exec->orchestrator->history, &entry, &record, on_admitted,
-                                    admission, err)
+    int r = allowed ? history_admit(exec->orchestrator->history, &entry, &record, known,
+                                    on_admitted, admission, err)
                     : audit_write(exec->orchestrator, &entry, on_denied, admission, err);
     if (r == 0)
         return 0;
@@ -295,12 +320,12 @@ int exec_admit(struct exec *exec, const Sandstorm__V1__ExecRequest *request, str
     exec->received = exec->acked = open->from_offset;
     exec->client_limit = open->limit;
     exec->grants_itself = open->server_credit;
-    /* What cannot be reached is said at once; it is nobody's decision. */
-    if (access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id, &sandbox,
-                       &denied) == 0 &&
-        check_standing(sandbox, &denied) == 0 &&
-        (check_reachable(sandbox, err) < 0 ||
-         (!*open->command_id && check_draining(sandbox, err) < 0)))
+    /* What cannot be reached is said at once; it is nobody's decision. But a command of that id may
+     * be known, and how it ended too. */
+    bool known = access_sandbox(exec->orchestrator, rpc_call_peer(exec->call), exec->sandbox_id,
+                                &sandbox, &denied) == 0 &&
+                 check_standing(sandbox, &denied) == 0 && check_new(sandbox, err) < 0;
+    if (known && !*open->command_id)
         return -1;
-    return write_down(exec, labels, &denied, err);
+    return write_down(exec, labels, &denied, known, err);
 }

@@ -249,6 +249,16 @@ static int settle(struct history *history, struct history_command *command,
     return 0;
 }
 
+/* A start that the runner would not carry out: it has not run, and will not. */
+static void refused(struct history *history, const struct history_command *command,
+                    const Sandstorm__V1__Refusal *refusal)
+{
+    if (refusal->order == SANDSTORM__V1__ORDER_KIND__ORDER_KIND_START &&
+        refusal->reason != SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_CONFLICT &&
+        !command->confirmed && !command->loaded)
+        history_lost(history, &command->id, &history_never_started);
+}
+
 int history_event(struct history *history, const struct sandbox *sandbox,
                   const struct command_id *id, const Sandstorm__V1__CommandEvent *event,
                   struct err *err)
@@ -267,9 +277,25 @@ int history_event(struct history *history, const struct sandbox *sandbox,
     case SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED:
         command->confirmed = true;
         return settle(history, command, event->ended->outcome, event->ended->end_offset, err);
+    case SANDSTORM__V1__COMMAND_EVENT__EVENT_REFUSAL:
+        refused(history, command, event->refusal);
+        return 0;
     default:
         return 0;
     }
+}
+
+void history_removed(struct history *history, const char *sandbox_id)
+{
+    static const struct history_judgement removed = {
+        HISTORY_LOST,
+        SANDSTORM__V1__LOST_REASON__LOST_REASON_SANDBOX_REMOVED,
+        "its sandbox was removed; how it ended will not be known",
+    };
+    struct history_sandbox *sandbox = history_sandbox(history, sandbox_id);
+    /* An end that cannot be written now keeps its place in the list, and so does one that can. */
+    for (struct history_command *one = sandbox ? sandbox->commands : NULL; one; one = one->next)
+        history_lost(history, &one->id, &removed);
 }
 
 /* Letting go. */

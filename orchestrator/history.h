@@ -28,15 +28,17 @@ enum history_verdict {
     HISTORY_OPEN,  /* known, and has not ended */
     HISTORY_ENDED, /* known, and this is how it ended */
     HISTORY_TAKEN, /* the id is another command's */
+    HISTORY_NONE,  /* not known, and nothing new was asked for */
 };
 /* `record` is the command as the store has it, for this call only. `failed` is not NULL when
  * nothing could be written: then nothing may be ordered. */
 typedef void (*history_admitted)(void *userdata, enum history_verdict verdict,
                                  const struct command_record *record, const struct err *failed);
-/* The audit's row and the command's, both or neither. -1: not even asked, `done` is not called. */
+/* The audit's row and the command's, both or neither. With `known` no new command is written down.
+ * -1: not even asked, `done` is not called. */
 int history_admit(struct history *history, const struct audit_entry *entry,
-                  const struct command_record *command, history_admitted done, void *userdata,
-                  struct err *err) must_use;
+                  const struct command_record *command, bool known, history_admitted done,
+                  void *userdata, struct err *err) must_use;
 /* Nobody here will order it any more: a command that was never sent to a runner has not run. */
 void history_give_up(struct history *history, const struct command_id *id);
 /* A start is on its way to this sandbox's runner, on its present stream. */
@@ -74,6 +76,9 @@ void history_judge(struct history *history, const struct sandbox *sandbox,
 /* That is how it ended. */
 void history_lost(struct history *history, const struct command_id *id,
                   const struct history_judgement *judgement);
+
+/* Its sandbox is not coming back: what is open of it is lost. */
+void history_removed(struct history *history, const char *sandbox_id);
 
 /* Letting go. */
 

@@ -1,7 +1,8 @@
 /* What the history writes down, as jobs of the store: an admission together with its row in the
  * audit, a start, an end. An end that cannot be written now is kept and written later, and the
  * runner is told to let go of a command only when its end is committed. Called by
- * orchestrator/history.c and orchestrator/exec_admit.c; next: orchestrator/store_commands.c. */
+ * orchestrator/history.c and orchestrator/exec_admit.c; next: orchestrator/store_sqlite_commands.c.
+ */
 #include "orchestrator/history-internal.h"
 
 #include "common/clock.h"
@@ -21,6 +22,8 @@ struct admission {
     char detail[STORE_TEXT_MAX];
     struct command_record command; /* asked for; then as the store has it */
     enum history_verdict verdict;
+    bool known; /* no new one */
+    bool full;  /* nor is there room for one */
     history_admitted done;
     void *userdata;
 };
@@ -29,8 +32,16 @@ static int look_up(struct admission *admission, struct store_tx *tx, struct err 
 {
     struct command_record *asked = &admission->command, known;
     if (store_command_get(tx, asked->id, &known, err) < 0) {
-        admission->verdict = HISTORY_NEW;
-        return err->code == ERR_NOT_FOUND ? store_command_put(tx, asked, err) : -1;
+        if (err->code != ERR_NOT_FOUND)
+            return -1;
+        admission->verdict = admission->known ? HISTORY_NONE : HISTORY_NEW;
+        if (admission->known)
+            return 0;
+        return admission->full ? err_set(err, ERR_EXHAUSTED,
+                                         "%u commands are open here already; wait until some have "
+                                         "ended",
+                                         HISTORY_OPEN_MAX)
+                               : store_command_put(tx, asked, err);
     }
     /* Whose it is, is not told: it may be a sandbox that this client cannot see. */
     if (strcmp(known.sandbox_id, asked->sandbox_id) != 0 ||
@@ -49,6 +60,8 @@ static int admission_work(struct store_job *job, struct store_tx *tx, struct err
     if (look_up(admission, tx, err) < 0)
         return -1;
     bool taken = admission->verdict == HISTORY_TAKEN;
+    if (admission->verdict == HISTORY_NONE)
+        return 0; /* nothing is decided: it cannot be reached */
     const struct audit_entry entry = {
         .actor = admission->actor,
         .action = admission->action,
@@ -65,10 +78,10 @@ static void admission_done(struct store_job *job)
     struct history *history = admission->history;
     struct history_command *command;
     history->admitting--;
-    if (job->result < 0) {
+    if (job->result < 0 && !admission->full) {
         log_error("the audit cannot be written", LF_ERR(&job->err));
         audit_unwritable(&job->err);
-    } else {
+    } else if (job->result == 0) {
         audit_notify(history->orchestrator);
         /* Without memory its row stays open; nothing is ordered, and the next start finds out. */
         if (admission->verdict == HISTORY_NEW)
@@ -81,13 +94,9 @@ static void admission_done(struct store_job *job)
 }
 
 int history_admit(struct history *history, const struct audit_entry *entry,
-                  const struct command_record *command, history_admitted done, void *userdata,
-                  struct err *err)
+                  const struct command_record *command, bool known, history_admitted done,
+                  void *userdata, struct err *err)
 {
-    if (history_open_count(history) + history->admitting >= HISTORY_OPEN_MAX)
-        return err_set(err, ERR_EXHAUSTED,
-                       "%u commands are open here already; wait until some have ended",
-                       HISTORY_OPEN_MAX);
     struct admission *admission = calloc(1, sizeof(*admission));
     if (!admission)
         return err_nomem(err);
@@ -95,6 +104,8 @@ int history_admit(struct history *history, const struct audit_entry *entry,
     admission->job.work = admission_work;
     admission->job.done = admission_done;
     admission->command = *command;
+    admission->known = known;
+    admission->full = history_open_count(history) + history->admitting >= HISTORY_OPEN_MAX;
     admission->done = done;
     admission->userdata = userdata;
     (void)snprintf(admission->actor, sizeof(admission->actor), "%s", entry->actor);

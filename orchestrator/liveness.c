@@ -42,23 +42,25 @@ static void note_done(struct store_job *job)
     free((void *)note);
 }
 
-static void note(struct orchestrator *orchestrator, struct sandbox *sandbox)
+/* False when the store has no room now. */
+static bool note(struct orchestrator *orchestrator, struct sandbox *sandbox)
 {
     struct err err = { 0 };
     struct note_job *job = calloc(1, sizeof(*job));
     if (!job)
-        return;
+        return false;
     (void)memcpy(job->id, sandbox->id, sizeof(job->id));
     sandbox_note(sandbox, &job->note);
     job->job.work = note_work;
     job->job.done = note_done;
     sandbox->seen_unnoted = false;
-    if (store_submit(orchestrator->store, &job->job, &err) < 0) {
-        /* A whole fleet has come at once; the next ticks make up for it. */
-        sandbox->seen_unnoted = true;
-        orchestrator->noted_us = 0;
-        free(job);
-    }
+    if (store_submit(orchestrator->store, &job->job, &err) == 0)
+        return true;
+    /* A whole fleet has come at once; the next ticks make up for it. */
+    sandbox->seen_unnoted = true;
+    orchestrator->noted_us = 0;
+    free(job);
+    return false;
 }
 
 /* Heartbeats write nothing. But after a crash nobody should look as if it had been silent for
@@ -72,9 +74,8 @@ static void note_seen(struct orchestrator *orchestrator)
     for (struct sandbox *one = registry_any(orchestrator->registry); one; one = one->hh.next) {
         if (!one->seen_unnoted)
             continue;
-        if (left-- == 0)
+        if (left-- == 0 || !note(orchestrator, one))
             return; /* the rest with the next ticks */
-        note(orchestrator, one);
     }
     orchestrator->noted_us = now;
 }
@@ -111,7 +112,7 @@ static void on_changed(void *userdata, struct fleet_member *member, enum fleet_s
     if (from == FLEET_EVICTED)
         event_note(orchestrator, sandbox->id, "returned", "it was evicted, and its agent is back");
     if (!orchestrator->stopping) /* whoever was online then, is suspect to our successor */
-        note(orchestrator, sandbox);
+        (void)note(orchestrator, sandbox);
     liveness_changed(orchestrator, sandbox);
     /* A stream that is there and says nothing is half-open, or its agent hangs. */
     if (member->state == FLEET_OFFLINE && sandbox->session)
@@ -211,7 +212,7 @@ void liveness_connected(struct orchestrator *orchestrator, struct sandbox *sandb
     bool was_online = sandbox->member.state == FLEET_ONLINE;
     fleet_connected(orchestrator->fleet, &sandbox->member);
     if (was_online) { /* else its new state was noted and told */
-        note(orchestrator, sandbox);
+        (void)note(orchestrator, sandbox);
         liveness_changed(orchestrator, sandbox);
     }
 }

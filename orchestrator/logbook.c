@@ -185,7 +185,7 @@ static void rows_written(struct store_job *job)
     else
         watch_wake(book->watches);
     free_rows(TAKE_PTR(book->writing));
-    if (book->waiting >= LOGBOOK_BATCH)
+    if (book->waiting >= LOGBOOK_BATCH || book->orchestrator->stopping)
         logbook_flush(book);
     else if (book->first)
         loop_timer_start(book->gather, LOGBOOK_GATHER_US);

@@ -292,7 +292,8 @@ void orchestrator_free(struct orchestrator *orchestrator)
     if (orchestrator->loop)
         loop_drain_posts(orchestrator->loop);
     logbook_flush(orchestrator->logbook);
-    store_free(TAKE_PTR(orchestrator->store));
+    store_free(orchestrator->store); /* its last jobs may still hand it more */
+    orchestrator->store = NULL;
     loop_timer_free(orchestrator->warden);
     rpc_server_free(orchestrator->server);
     logbook_free(orchestrator->logbook);

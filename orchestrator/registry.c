@@ -90,7 +90,7 @@ static int add(struct registry *registry, const char *id, struct sandbox **ret, 
 
 /* What it was when it was last heard of. A record that cannot be understood is one of another
  * version: the agent says it again when it comes. */
-static int recall(struct sandbox *sandbox, const struct sandbox_record *record, struct err *err)
+static void recall(struct sandbox *sandbox, const struct sandbox_record *record)
 {
     const struct sandbox_note *note = &record->note;
     struct err ignored;
@@ -101,9 +101,12 @@ static int recall(struct sandbox *sandbox, const struct sandbox_record *record, 
     sandbox->last_error_ms = note->last_error_ms;
     if (note->info_size == 0 || wire_unpack(&sandstorm__v1__sandbox_info__descriptor, note->info,
                                             note->info_size, &sandbox->info, &ignored) < 0)
-        return 0;
+        return;
     const Sandstorm__V1__SandboxInfo *info = (const Sandstorm__V1__SandboxInfo *)sandbox->info;
-    return label_messages_read(info->labels, info->n_labels, &sandbox->reported, err);
+    if (label_messages_read(info->labels, info->n_labels, &sandbox->reported, &ignored) < 0) {
+        wire_free(sandbox->info);
+        sandbox->info = NULL;
+    }
 }
 
 int registry_set(struct registry *registry, const struct sandbox_record *record,
@@ -113,9 +116,11 @@ int registry_set(struct registry *registry, const struct sandbox_record *record,
     struct sandbox *sandbox = registry_find(registry, record->id);
     if (!labels)
         return err_nomem(err);
-    if (!sandbox &&
-        (add(registry, record->id, &sandbox, err) < 0 || recall(sandbox, record, err) < 0))
-        return -1;
+    if (!sandbox) {
+        if (add(registry, record->id, &sandbox, err) < 0)
+            return -1;
+        recall(sandbox, record);
+    }
     free(sandbox->labels);
     sandbox->labels = TAKE_PTR(labels);
     (void)memcpy(sandbox->key, record->key, sizeof(sandbox->key));

@@ -10,6 +10,7 @@
 #include "common/version.h"
 #include "common/wire.h"
 #include "orchestrator/access.h"
+#include "orchestrator/control.h"
 #include "orchestrator/events.h"
 #include "orchestrator/exec.h"
 #include "orchestrator/history.h"
@@ -264,10 +265,12 @@ static int on_register(struct session *session, const Sandstorm__V1__AgentFrame 
     if (!sandbox)
         return err_set(err, ERR_UNAUTHENTICATED, "this sandbox is not enrolled here");
     /* It may have been revoked, or enrolled again elsewhere, since the guard let it in. */
+    CLEANUP_FREE char *reported = sandbox->reported ? strdup(sandbox->reported) : NULL;
     if (access_identify(orchestrator, rpc_call_peer(session->call),
                         rpc_call_certificate(session->call)->key, err) < 0 ||
         check_register(session, frame, err) < 0 || sandbox_set_info(sandbox, frame->info, err) < 0)
         return -1;
+    control_watch_left(orchestrator, sandbox, sandbox->labels, reported, false);
     (void)snprintf(session->instance, sizeof(session->instance), "%s", frame->link_instance);
     session->sandbox = sandbox;
     take_over(session, frame);

@@ -27,6 +27,7 @@ struct store_backend {
     int (*begin)(struct store_tx *tx, bool durable, struct err *err);
     int (*commit)(struct store_tx *tx, struct err *err);
     void (*rollback)(struct store_tx *tx);
+    int (*probe)(struct store_tx *tx, struct err *err); /* writes something that changes nothing */
     bool (*lost)(struct store_tx *tx); /* the database has ended the transaction by itself */
     int (*job_begin)(struct store_tx *tx, struct err *err);
     int (*job_keep)(struct store_tx *tx, struct err *err);

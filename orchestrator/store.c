@@ -116,7 +116,8 @@ static void run_batch(struct store_tx *tx, struct store_job *jobs, bool *ret_fai
         durable |= job->durable;
     }
     struct err why = { 0 };
-    if (begin(tx, durable, &why) < 0 || run_jobs(tx, jobs, &why) < 0 || commit(tx, &why) < 0) {
+    if (begin(tx, durable, &why) < 0 || (!jobs && tx->backend->probe(tx, &why) < 0) ||
+        run_jobs(tx, jobs, &why) < 0 || commit(tx, &why) < 0) {
         tx->backend->rollback(tx);
         fail_all(jobs, &why);
         *ret_failed = true;

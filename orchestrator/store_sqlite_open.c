@@ -280,10 +280,11 @@ int store_db_open(const char *dir, struct store_tx *tx, struct err *err)
 {
     int64_t version = 0;
     if (store_db_lock(dir, tx, err) < 0 || make_file(tx, err) < 0 ||
-        store_db_check_log(tx, err) < 0 || store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 ||
-        own(tx, err) < 0 || store_db_check_version(tx, &version, err) < 0 ||
-        store_db_check_damage(tx, err) < 0 || use_log(tx, err) < 0 ||
-        store_db_migrate(tx, version, err) < 0 || store_db_check_schema(tx, err) < 0 ||
+        (!tx->made && store_db_check_log(tx, err) < 0) ||
+        store_db_connect(tx, SQLITE_OPEN_READWRITE, err) < 0 || own(tx, err) < 0 ||
+        store_db_check_version(tx, &version, err) < 0 || store_db_check_damage(tx, err) < 0 ||
+        use_log(tx, err) < 0 || store_db_migrate(tx, version, err) < 0 ||
+        store_db_check_schema(tx, err) < 0 ||
         store_sqlite_audit_check_end(tx, &tx->audit_broken, err) < 0 ||
         store_db_mark_open(tx, err) < 0)
         return -1;

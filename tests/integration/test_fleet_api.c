@@ -49,11 +49,12 @@ static struct peer *connect_agent(const char *name, const char *key, const char 
     Sandstorm__V1__SandboxInfo info = SANDSTORM__V1__SANDBOX_INFO__INIT;
     Sandstorm__V1__Register hello = SANDSTORM__V1__REGISTER__INIT;
     Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
+    Sandstorm__V1__Label *labels[] = { &label };
     info.hostname = (char *)"host";
+    info.labels = labels;
     if (key) {
         label.name = (char *)key;
         label.value = (char *)value;
-        info.labels = (Sandstorm__V1__Label *[]){ &label };
         info.n_labels = 1;
     }
     hello.protocol_min = hello.protocol_max = SESSION_PROTOCOL;
@@ -173,16 +174,16 @@ static struct err label(const char *identity, const char *id, const char *key, c
 {
     Sandstorm__V1__LabelSandboxRequest request = SANDSTORM__V1__LABEL_SANDBOX_REQUEST__INIT;
     Sandstorm__V1__Label one = SANDSTORM__V1__LABEL__INIT;
+    Sandstorm__V1__Label *set[] = { &one };
+    char *removed[] = { (char *)remove };
     request.id = (char *)id;
+    request.set = set;
+    request.remove = removed;
+    request.n_remove = remove ? 1 : 0;
     if (key) {
         one.name = (char *)key;
         one.value = (char *)value;
-        request.set = (Sandstorm__V1__Label *[]){ &one };
         request.n_set = 1;
-    }
-    if (remove) {
-        request.remove = (char *[]){ (char *)remove };
-        request.n_remove = 1;
     }
     return call(identity, LABEL, &request.base, &sandstorm__v1__label_sandbox_response__descriptor,
                 NULL);

@@ -1,5 +1,6 @@
 /* What is known of commands after the orchestrator was killed, the runner was killed, or nobody
  * looked: all of them, with their true ends, and none of them ran twice. */
+#include "common/clock.h"
 #include "tests/integration/history_fixture.h"
 #include "tests/integration/identity_fixture.h"
 
@@ -150,12 +151,13 @@ Test(history, so_it_does_when_the_orchestrator_was_away_meanwhile_and_a_client_w
 static void insert(const char *sandbox, unsigned first, unsigned count)
 {
     char sql[512];
+    const long long later = (long long)wall_ms() + 1000; /* than the enrolment of its sandbox */
     sqlite3 *db = store_open_file(SQLITE_OPEN_READWRITE);
     for (unsigned i = first; i < first + count; i++) {
         (void)snprintf(sql, sizeof(sql),
                        "INSERT INTO commands VALUES(NULL, '%08x-7f6c-4c1e-9d55-8a1c2f3e4d5b', '%s',"
-                       " 'client/admin', 'env=ci', zeroblob(32), %u, 0, '', 0, 0, x'', 0)",
-                       i, sandbox, 1000 + i);
+                       " 'client/admin', 'env=ci', zeroblob(32), %lld, 0, '', 0, 0, x'', 0)",
+                       i, sandbox, later + i);
         cr_assert_eq(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK, "%s", sqlite3_errmsg(db));
     }
     cr_assert_eq(sqlite3_close(db), SQLITE_OK);

@@ -99,6 +99,7 @@ void liveness_changed(struct orchestrator *orchestrator, struct sandbox *sandbox
 static inline void stub_peers_free(struct orchestrator *orchestrator)
 {
     fleet_free(orchestrator->fleet);
+    orchestrator->changes = orchestrator->beats = (struct changes){ 0 };
     registry_free(orchestrator->registry);
     clients_free(orchestrator->clients);
 }
