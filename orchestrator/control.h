@@ -40,6 +40,13 @@ void control_watch_left(struct orchestrator *orchestrator, const struct sandbox 
                         const char *labels_before, const char *reported_before, bool gone);
 /* control_command.c */
 CONTROL_LATER(control_list_commands);
+CONTROL_LATER(control_start_command);
+CONTROL_LATER(control_get_command);
+CONTROL_LATER(control_wait_command);
+CONTROL_LATER(control_signal_command);
+CONTROL_LATER(control_cancel_command);
+CONTROL_LATER(control_write_stdin);
+CONTROL_LATER(control_close_stdin);
 /* control_logs.c */
 int control_stream_logs(void *userdata, struct rpc_call *call, struct err *err);
 /* control_token.c */

@@ -214,3 +214,20 @@ int control_list_commands(void *userdata, struct rpc_ticket *ticket,
     }
     return control_job_submit(&list->control, list_work, list_done, false, err);
 }
+
+#define COMING(name)                                                                               \
+    CONTROL_LATER(name)                                                                            \
+    {                                                                                              \
+        (void)userdata;                                                                            \
+        (void)ticket;                                                                              \
+        (void)request;                                                                             \
+        return err_set(err, ERR_UNIMPLEMENTED, "this orchestrator cannot do that");                \
+    }
+
+COMING(control_start_command)
+COMING(control_get_command)
+COMING(control_wait_command)
+COMING(control_signal_command)
+COMING(control_cancel_command)
+COMING(control_write_stdin)
+COMING(control_close_stdin)

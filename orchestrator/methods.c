@@ -97,6 +97,29 @@ static const char *commands_target(const ProtobufCMessage *request)
 #define METHOD_sandstorm_v1_CommandService_Exec \
     RULE(CLIENTS_ONLY, OPERATOR, OF_MESSAGE, OWN, NULL), OPEN(exec_open)
 
+/* Which sandbox a command belongs to, only the method knows. */
+#define METHOD_sandstorm_v1_CommandService_StartCommand \
+    RULE(CLIENTS_ONLY, OPERATOR, OF_MESSAGE, OWN, NULL), \
+    LATER(sandstorm__v1__start_command_request, control_start_command)
+#define METHOD_sandstorm_v1_CommandService_GetCommand \
+    RULE(CLIENTS_ONLY, VIEWER, OF_MESSAGE, CALL, NULL), \
+    LATER(sandstorm__v1__get_command_request, control_get_command)
+#define METHOD_sandstorm_v1_CommandService_WaitCommand \
+    RULE(CLIENTS_ONLY, VIEWER, OF_MESSAGE, CALL, NULL), \
+    LATER(sandstorm__v1__wait_command_request, control_wait_command)
+#define METHOD_sandstorm_v1_CommandService_SignalCommand \
+    RULE(CLIENTS_ONLY, OPERATOR, OF_MESSAGE, OWN, NULL), \
+    LATER(sandstorm__v1__signal_command_request, control_signal_command)
+#define METHOD_sandstorm_v1_CommandService_CancelCommand \
+    RULE(CLIENTS_ONLY, OPERATOR, OF_MESSAGE, OWN, NULL), \
+    LATER(sandstorm__v1__cancel_command_request, control_cancel_command)
+#define METHOD_sandstorm_v1_CommandService_WriteStdin \
+    RULE(CLIENTS_ONLY, OPERATOR, OF_MESSAGE, OWN, NULL), \
+    LATER(sandstorm__v1__write_stdin_request, control_write_stdin)
+#define METHOD_sandstorm_v1_CommandService_CloseStdin \
+    RULE(CLIENTS_ONLY, OPERATOR, OF_MESSAGE, OWN, NULL), \
+    LATER(sandstorm__v1__close_stdin_request, control_close_stdin)
+
 #define METHOD_sandstorm_v1_CommandService_ListCommands \
     RULE(CLIENTS_ONLY, VIEWER, FILTERED, CALL, commands_target), \
     LATER(sandstorm__v1__list_commands_request, control_list_commands)
