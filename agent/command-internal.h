@@ -56,6 +56,7 @@ struct command {
 
     Sandstorm__V1__OutputPolicy output_policy;
     bool kill_when_alone;
+    bool takes_input; /* by Stdin records */
     uint64_t alone_us, kill_grace_us, timeout_us;
     struct loop_timer *timeout, *kill, *drain, *alone, *retry;
     bool drain_over;

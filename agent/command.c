@@ -238,6 +238,7 @@ static void fail_start(struct command *command, Sandstorm__V1__StartStep step, i
 static void apply_policies(struct command *command, const Sandstorm__V1__CommandSpec *spec)
 {
     command->output_policy = spec->output_policy;
+    command->takes_input = spec->stdin_mode == SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM;
     command->kill_grace_us =
         spec->kill_grace_ms ? spec->kill_grace_ms * 1000 : COMMAND_KILL_GRACE_US;
     command->timeout_us = spec->timeout_ms * 1000;

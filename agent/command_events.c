@@ -58,6 +58,8 @@ static size_t pack_started(struct command *command, uint8_t *out, size_t capacit
     Sandstorm__V1__Started started = SANDSTORM__V1__STARTED__INIT;
     started.pid = command->pid;
     started.started_unix_us = command->outcome.started_us;
+    started.output_policy = command->output_policy;
+    started.takes_input = command->takes_input;
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED;
     scratch.event.started = &started;
     command->started_due = false;
