@@ -154,6 +154,9 @@ static void on_kill(void *userdata)
 
 static void kill_softly(struct command *command, uint64_t grace_us)
 {
+    /* An interactive shell ignores TERM; at a hangup it ends and takes its jobs along. */
+    if (command->terminal)
+        kill_tree(command, SIGHUP);
     kill_tree(command, SIGTERM);
     /* A stopped process would never see it. */
     kill_tree(command, SIGCONT);
@@ -202,6 +205,7 @@ static int new_bare(const struct command_host *host, const struct command_id *id
     command->id = *id;
     command->pidfd = -1;
     command->input.fd = -1;
+    command->slave = -1;
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++) {
         command->pipes[i].command = command;
         command->pipes[i].fd = -1;
@@ -255,7 +259,7 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
     CLEANUP_FD int child_err = -1;
     int fds[3] = { -1, -1, -1 };
     *ret_step = SPAWN_STEP_PIPES;
-    int r = command_open_pipes(command, spec->stdin_mode, fds, err);
+    int r = command_open_pipes(command, spec, fds, err);
     child_in = fds[0];
     child_out = fds[1];
     child_err = fds[2];
@@ -267,6 +271,7 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
         .path = exec->path,
         .cwd = exec->cwd,
         .stdio = { child_in, child_out, child_err },
+        .terminal = command->terminal,
         .files = command->host.files,
     };
     struct spawn_result process;
@@ -309,7 +314,7 @@ static int start(struct command *command, const Sandstorm__V1__CommandSpec *spec
     command->started_due = true;
     if (command->timeout_us)
         loop_timer_start(command->timeout, command->timeout_us);
-    if (inline_input)
+    if (command->input.eof)
         command_input_feed(command);
     return 0;
 }

@@ -16,6 +16,7 @@
 #define COMMAND_KILL_GRACE_US 5000000u
 #define COMMAND_DRAIN_US      250000u /* how long a dead leader's pipes may stay open */
 #define COMMAND_MS_MAX        (365ull * 86400 * 1000)
+#define COMMAND_TERMINAL_MAX  65535u /* rows, and columns */
 
 struct command;
 

@@ -58,6 +58,7 @@ static size_t pack_started(struct command *command, uint8_t *out, size_t capacit
     Sandstorm__V1__Started started = SANDSTORM__V1__STARTED__INIT;
     started.pid = command->pid;
     started.started_unix_us = command->outcome.started_us;
+    started.terminal = command->terminal;
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED;
     scratch.event.started = &started;
     command->started_due = false;

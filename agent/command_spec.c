@@ -29,7 +29,6 @@ static int check_supported(const Sandstorm__V1__CommandSpec *spec, struct err *e
         { spec->nice != 0, "nice" },
         { spec->n_rlimits > 0, "rlimits" },
         { spec->limits != NULL, "limits" },
-        { spec->terminal != NULL, "terminal" },
         { spec->spool_bytes > SPOOL_BYTES_MAX, "spool_bytes" },
     };
     for (size_t i = 0; i < ELEMENTS(rows); i++)
@@ -68,7 +67,7 @@ int command_spec_check(const Sandstorm__V1__CommandSpec *spec, struct err *err)
     if (spec->timeout_ms > COMMAND_MS_MAX || spec->kill_grace_ms > COMMAND_MS_MAX ||
         spec->client_gone_after_ms > COMMAND_MS_MAX)
         return err_errno(err, EINVAL, "a time is longer than a year");
-    if (check_environment(spec, err) < 0)
+    if (command_terminal_check(spec->terminal, err) < 0 || check_environment(spec, err) < 0)
         return -1;
     return check_supported(spec, err);
 }
@@ -124,7 +123,7 @@ static int make_environment(const Sandstorm__V1__CommandSpec *spec, const struct
         { "SHELL", user && *user->pw_shell ? user->pw_shell : "/bin/sh" },
         { "LANG", "C.UTF-8" },
     };
-    struct environment env = { .capacity = ELEMENTS(base) + spec->n_env };
+    struct environment env = { .capacity = ELEMENTS(base) + 1 + spec->n_env };
     env.items = calloc(env.capacity + 1, sizeof(*env.items));
     if (!env.items)
         return err_nomem(err);
@@ -132,6 +131,8 @@ static int make_environment(const Sandstorm__V1__CommandSpec *spec, const struct
     for (size_t i = 0; !spec->env_clear && i < ELEMENTS(base); i++)
         if (put_env(&env, base[i].name, base[i].value, err) < 0)
             return -1;
+    if (spec->terminal && put_env(&env, "TERM", command_terminal_type(spec->terminal), err) < 0)
+        return -1;
     for (size_t i = 0; i < spec->n_env; i++)
         if (put_env(&env, spec->env[i]->name, spec->env[i]->value, err) < 0)
             return -1;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -64,7 +65,7 @@ static __attribute__((no_sanitize("address", "thread", "undefined"))) int child_
 {
     struct child *child = userdata;
     const struct spawn_request *request = child->request;
-    if (setsid() < 0)
+    if (setsid() < 0 || (request->terminal && ioctl(request->stdio[0], TIOCSCTTY, 0) < 0))
         return fail(child, SPAWN_STEP_SESSION);
     for (int fd = 0; fd < 3; fd++)
         if (dup2(request->stdio[fd], fd) < 0)

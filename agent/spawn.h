@@ -5,6 +5,7 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -28,6 +29,7 @@ struct spawn_request {
     const char *path;         /* where argv[0] is looked for when it has no slash */
     const char *cwd;
     int stdio[3];
+    bool terminal;              /* stdio[0] is one: it becomes the session's controlling terminal */
     const struct rlimit *files; /* RLIMIT_NOFILE of the process; NULL: as ours */
 };
 
