@@ -72,6 +72,7 @@ static size_t pack_started(struct command *command, uint8_t *out, size_t capacit
     started.not_enforced = not_enforced;
     started.output_policy = command->output_policy;
     started.takes_input = command->takes_input;
+    started.terminal = command->terminal;
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED;
     scratch.event.started = &started;
     command->started_due = false;

@@ -116,9 +116,7 @@ static bool on_signal(struct command *command, const Sandstorm__V1__CommandOrder
 static bool on_resize(struct command *command, const Sandstorm__V1__CommandOrder *order,
                       struct command_refusal *ret)
 {
-    (void)command;
-    (void)order;
-    return refuse(ret, UNSUPPORTED, "the command has no terminal");
+    return command_terminal_resize(command, order->resize, ret);
 }
 
 static bool on_cancel(struct command *command, const Sandstorm__V1__CommandOrder *order,
