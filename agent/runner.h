@@ -23,9 +23,11 @@ struct runner;
 
 struct runner_config {
     const char *socket;
-    uid_t link_uid;      /* the only peer that is listened to, besides root */
-    struct rlimit files; /* the limit of open files that commands get; all zero: the runner's */
-    bool forward_logs;   /* taps the process's log, see common/log_ring.h */
+    const char *state_dir; /* absolute; NULL: nothing outlives this process */
+    uint64_t spool_quota;  /* bytes of output in files; 0: the default */
+    uid_t link_uid;        /* the only peer that is listened to, besides root */
+    struct rlimit files;   /* the limit of open files that commands get; all zero: the runner's */
+    bool forward_logs;     /* taps the process's log, see common/log_ring.h */
 };
 
 int runner_new(const struct runner_config *config, struct runner **ret, struct err *err) must_use;
