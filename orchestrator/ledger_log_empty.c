@@ -308,6 +308,8 @@ static void commit(struct emptying *emptying)
     struct ledger_segment *const *going = &index->segments[emptying->position];
     struct err unsaid;
     bool synced = ledger_dir_sync(log, &unsaid) == 0;
+    if (!synced)
+        emptying->into->clean = 0; /* a power cut may bring the old file back */
     uint64_t before = 0;
     for (unsigned i = 0; i < emptying->count; i++) {
         before += going[i]->size;
