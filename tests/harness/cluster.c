@@ -3,6 +3,7 @@
 #include "tests/harness/cluster.h"
 
 #include "common/file.h"
+#include "tests/harness/leftovers.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -206,6 +207,7 @@ void cluster_free(struct cluster *cluster)
     for (unsigned i = 0; i < cluster->sandbox_count; i++) {
         service_free(cluster->sandboxes[i].link);
         service_free(cluster->sandboxes[i].runner);
+        leftovers_remove(cluster->sandboxes[i].socket);
     }
     service_free(cluster->orchestrator);
     if (*cluster->dir && !cluster->keep_dir)
