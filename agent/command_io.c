@@ -287,10 +287,10 @@ static int open_input(struct command *command, Sandstorm__V1__StdinMode mode, in
 }
 
 int command_open_pipes(struct command *command, const Sandstorm__V1__CommandSpec *spec,
-                       int child_fds[3], struct err *err)
+                       uid_t owner, int child_fds[3], struct err *err)
 {
     if (spec->terminal)
-        return command_terminal_open(command, spec, geteuid(), child_fds, err);
+        return command_terminal_open(command, spec, owner, child_fds, err);
     if (open_input(command, spec->stdin_mode, &child_fds[0], err) < 0 ||
         open_output(&command->pipes[0], &child_fds[1], err) < 0 ||
         open_output(&command->pipes[1], &child_fds[2], err) < 0)

@@ -21,6 +21,7 @@ static Sandstorm__V1__OrderKind kind_of(const Sandstorm__V1__CommandOrder *order
         [SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_DETACH,
         [SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE] =
             SANDSTORM__V1__ORDER_KIND__ORDER_KIND_RELEASE,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTEND] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTEND,
     };
     return (size_t)order->order_case < ELEMENTS(kinds)
                ? kinds[order->order_case]
@@ -64,6 +65,11 @@ static int make_command(struct runner *runner, const struct command_id *id,
 {
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX)
         evict_ended(runner);
+    struct err why = { 0 };
+    if (policy_check_count(runner->policy, runner_count_running(runner), &why) < 0)
+        return command_new_refused(&runner->host, id, start,
+                                   SANDSTORM__V1__START_STEP__START_STEP_POLICY, why.sys_errno,
+                                   why.text, ret, err);
     const char *refusal = NULL;
     int error = EAGAIN;
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX) {
