@@ -2,6 +2,8 @@
 #pragma once
 
 #include "agent/command.h"
+#include "agent/command_rlimit.h"
+#include "agent/spawn.h"
 #include "common/window.h"
 
 struct command_pipe {
@@ -37,6 +39,8 @@ struct command_outcome {
     uint64_t duration_us;
     struct rusage usage;
     bool held_open;
+    unsigned survivors;
+    uint64_t peak_memory_bytes;
 };
 
 struct command {
@@ -47,7 +51,9 @@ struct command {
 
     pid_t pid;
     int pidfd; /* -1 once reaped */
-    struct loop_child *child;
+    struct reaper_child *child;
+    struct tree *tree;     /* NULL before it is made and after the end */
+    unsigned not_enforced; /* bits of enum tree_limit */
     uint64_t started_monotonic_us;
     struct command_pipe pipes[2];
     struct command_stdin input;
@@ -57,7 +63,7 @@ struct command {
     Sandstorm__V1__OutputPolicy output_policy;
     bool kill_when_alone;
     uint64_t alone_us, kill_grace_us, timeout_us;
-    struct loop_timer *timeout, *kill, *drain, *alone, *retry;
+    struct loop_timer *timeout, *kill, *patience, *drain, *alone, *retry;
     bool drain_over;
     enum command_cause cause;
     const char *cancel_reason;
@@ -73,6 +79,16 @@ struct command {
 /* command.c */
 void command_changed(struct command *command);
 void command_check_finished(struct command *command);
+void command_drain(struct command *command);
+void command_set_state(struct command *command, enum command_state state);
+/* Its leader has ended, or is not waited for any longer (a NULL info). */
+void command_judge(struct command *command, const siginfo_t *info, const struct rusage *usage);
+/* command_kill.c: TERM, then KILL after the grace, then an end after COMMAND_PATIENCE_US. */
+int command_kill_init(struct command *command, struct err *err) must_use;
+void command_kill_softly(struct command *command, uint64_t grace_us);
+/* The leader is reaped, but a kill is for the whole tree: waits for the rest of it. */
+void command_clear(struct command *command);
+void command_kill_done(struct command *command);
 /* command_io.c */
 int command_open_pipes(struct command *command, Sandstorm__V1__StdinMode mode, int child_fds[3],
                        struct err *err) must_use;
@@ -92,9 +108,27 @@ struct command_exec {
     char **environment;
     const char *path; /* points into environment, or at a default */
     char *cwd;
+    bool cwd_or_root;
+    struct command_user user;
+    struct spawn_user spawn_user; /* points into `user` */
+    struct spawn_rlimit rlimits[COMMAND_RLIMITS_MAX + 1];
+    size_t rlimit_count;
+    int nice;
+    mode_t umask;
+    bool has_umask;
+    uint64_t limits[TREE_LIMIT_COUNT_]; /* 0: none */
 };
-/* Checks the spec and makes what execve needs. -1: err has an errno for start_failed. */
+/* Checks the spec and makes what execve needs; `exec->user` is known. -1: err has an errno for
+ * start_failed, and what is there so far is for command_exec_free(). */
 int command_spec_check(const Sandstorm__V1__CommandSpec *spec, struct err *err) must_use;
-int command_spec_exec(const Sandstorm__V1__CommandSpec *spec, struct command_exec *ret,
-                      struct err *err) must_use;
+int command_spec_exec(const Sandstorm__V1__CommandSpec *spec, const struct command_id *id,
+                      struct command_exec *exec, struct err *err) must_use;
 void command_exec_free(struct command_exec *exec);
+/* command_prepare.c: in this order, before there is a process. `exec` is all zero at first. */
+int command_prepare(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                    struct command_exec *exec, enum spawn_step *ret_step, struct err *err) must_use;
+int command_plant(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                  const struct command_exec *exec, enum spawn_step *ret_step,
+                  struct err *err) must_use;
+void command_request(const struct command *command, struct command_exec *exec,
+                     struct spawn_request *ret);

@@ -51,6 +51,15 @@ bool command_has_event(const struct command *command)
                                   output_due(command) || end_due(command)));
 }
 
+static size_t list_not_enforced(const struct command *command, char *ret[TREE_LIMIT_COUNT_])
+{
+    size_t count = 0;
+    for (unsigned i = 0; i < TREE_LIMIT_COUNT_; i++)
+        if (command->not_enforced & 1u << i)
+            ret[count++] = (char *)tree_limit_name((enum tree_limit)i);
+    return count;
+}
+
 static size_t pack_started(struct command *command, uint8_t *out, size_t capacity)
 {
     struct scratch scratch;
@@ -58,6 +67,9 @@ static size_t pack_started(struct command *command, uint8_t *out, size_t capacit
     Sandstorm__V1__Started started = SANDSTORM__V1__STARTED__INIT;
     started.pid = command->pid;
     started.started_unix_us = command->outcome.started_us;
+    char *not_enforced[TREE_LIMIT_COUNT_];
+    started.n_not_enforced = list_not_enforced(command, not_enforced);
+    started.not_enforced = not_enforced;
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED;
     scratch.event.started = &started;
     command->started_due = false;
@@ -125,6 +137,7 @@ struct result {
     Sandstorm__V1__TimedOut timed_out;
     Sandstorm__V1__Cancelled cancelled;
     Sandstorm__V1__StartFailed start_failed;
+    Sandstorm__V1__OomKilled oom_killed;
     Sandstorm__V1__Lost lost;
 };
 
@@ -166,6 +179,10 @@ static void fill_result(struct command *command, Sandstorm__V1__Outcome *message
         result->start_failed.detail = outcome->detail;
         message->start_failed = &result->start_failed;
         break;
+    case SANDSTORM__V1__OUTCOME__RESULT_OOM_KILLED:
+        sandstorm__v1__oom_killed__init(&result->oom_killed);
+        message->oom_killed = &result->oom_killed;
+        break;
     default:
         sandstorm__v1__lost__init(&result->lost);
         message->result_case = SANDSTORM__V1__OUTCOME__RESULT_LOST;
@@ -186,6 +203,7 @@ struct outcome {
     Sandstorm__V1__Outcome message;
     Sandstorm__V1__Usage usage;
     struct result result;
+    char *not_enforced[TREE_LIMIT_COUNT_];
 };
 
 static void fill_outcome(struct command *command, struct outcome *ret)
@@ -206,6 +224,10 @@ static void fill_outcome(struct command *command, struct outcome *ret)
     message->stdout_bytes = command->pipes[0].bytes;
     message->stderr_bytes = command->pipes[1].bytes;
     message->stream_held_open = outcome->held_open;
+    message->survivors = outcome->survivors;
+    message->peak_memory_bytes = outcome->peak_memory_bytes;
+    message->n_not_enforced = list_not_enforced(command, ret->not_enforced);
+    message->not_enforced = ret->not_enforced;
 }
 
 static size_t pack_settled(struct command *command, uint8_t *out, size_t capacity)

@@ -94,11 +94,10 @@ static bool on_signal(struct command *command, const Sandstorm__V1__CommandOrder
         return refuse(ret, UNSUPPORTED, "no such signal; use a name like TERM or a number");
     if (command->state != COMMAND_RUNNING)
         return refuse(ret, HAS_ENDED, "the command has ended");
-    if (order->signal->target == SANDSTORM__V1__SIGNAL_TARGET__SIGNAL_TARGET_LEADER)
-        (void)pidfd_send_signal(command->pidfd, number, NULL, 0);
-    else
-        (void)kill(-command->pid, number);
-    return true;
+    bool leader = order->signal->target == SANDSTORM__V1__SIGNAL_TARGET__SIGNAL_TARGET_LEADER;
+    int r = leader ? pidfd_send_signal(command->pidfd, number, NULL, 0)
+                   : tree_signal(command->tree, number, NULL);
+    return r == 0 || refuse(ret, HAS_ENDED, "none of the command's processes takes the signal");
 }
 
 static bool on_resize(struct command *command, const Sandstorm__V1__CommandOrder *order,

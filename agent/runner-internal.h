@@ -3,6 +3,7 @@
 
 #include "agent/command.h"
 #include "agent/drainer.h"
+#include "agent/oom.h"
 #include "agent/released.h"
 #include "agent/runner.h"
 #include "common/daemon.h"
@@ -25,6 +26,9 @@ struct runner {
     struct loop *loop;
     struct daemon *daemon;
     struct command_host host;
+    struct forest *forest;
+    struct policy *policy; /* NULL: everything is allowed */
+    char oom_score_adj[OOM_TEXT_MAX];
     char *socket_path;
     uid_t link_uid;
     int listen_fd;
@@ -48,6 +52,9 @@ struct runner_entry *runner_find(struct runner *runner, const struct command_id 
 unsigned runner_count_running(const struct runner *runner);
 /* It has something to say: it is queued, and the link hears of it when it is its turn. */
 void runner_note_ready(struct runner *runner, struct runner_entry *entry);
+/* The limits that can be enforced here: "memory,pids". */
+#define RUNNER_ENFORCES_MAX 64u
+void runner_enforces(const struct runner *runner, char ret[RUNNER_ENFORCES_MAX]);
 void runner_forget(struct runner *runner, struct runner_entry *entry);
 void runner_link_gone(struct runner *runner);
 void runner_maybe_quit(struct runner *runner);

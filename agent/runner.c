@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <libgen.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -242,6 +243,10 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
     runner->link_uid = config->link_uid;
     runner->strangers = LOG_LIMIT(STRANGERS_PERIOD_US, STRANGERS_LOGGED);
     struct command_id instance;
+    const struct forest_config trees = {
+        .subreaper = config->subreaper,
+        .cgroups = config->cgroups ? config->socket : NULL,
+    };
     if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
         (config->forward_logs && forward_logs(runner, err) < 0) ||
         daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
@@ -249,6 +254,7 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         drainer_new(runner->loop, &runner->drainer, err) < 0 ||
         loop_timer_new(runner->loop, on_accept_again, runner, &runner->accept_again, err) < 0 ||
         loop_timer_new(runner->loop, on_patience_over, runner, &runner->patience, err) < 0 ||
+        (config->policy && policy_new(config->policy, &runner->policy, err) < 0) ||
         open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
         goto fail;
     /* From here on the socket is ours to remove. */
@@ -258,9 +264,18 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         goto fail;
     }
     (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
+    /* What an earlier life left is ended, so only who has the socket may do it. */
+    if (forest_new(runner->loop, &trees, &runner->forest, err) < 0)
+        goto fail;
     runner->files = config->files;
+    if (config->oom_score_adj)
+        (void)snprintf(runner->oom_score_adj, sizeof(runner->oom_score_adj), "%s",
+                       config->oom_score_adj);
     runner->host = (struct command_host){
         .loop = runner->loop,
+        .forest = runner->forest,
+        .policy = runner->policy,
+        .oom_score_adj = *runner->oom_score_adj ? runner->oom_score_adj : NULL,
         .files = runner->files.rlim_max ? &runner->files : NULL,
         .changed = on_command_changed,
         .userdata = runner,
@@ -275,8 +290,30 @@ fail:
     return -1;
 }
 
+static void say_what_is_enforced(const struct runner *runner)
+{
+    char enforces[RUNNER_ENFORCES_MAX];
+    runner_enforces(runner, enforces);
+    log_info("processes of commands",
+             LF_STR("held_by", forest_means_name(forest_means(runner->forest))),
+             LF_STR("enforces", *enforces ? enforces : "no limits"),
+             LF_STR("why_not", forest_why_not(runner->forest)));
+}
+
+void runner_enforces(const struct runner *runner, char ret[RUNNER_ENFORCES_MAX])
+{
+    unsigned mask = forest_enforces(runner->forest);
+    size_t used = 0;
+    ret[0] = '\0';
+    for (unsigned i = 0; i < TREE_LIMIT_COUNT_; i++)
+        if (mask & 1u << i)
+            used += (size_t)snprintf(ret + used, RUNNER_ENFORCES_MAX - used, "%s%s",
+                                     used ? "," : "", tree_limit_name((enum tree_limit)i));
+}
+
 int runner_run(struct runner *runner, struct err *err)
 {
+    say_what_is_enforced(runner);
     log_info("runner ready", LF_STR("socket", runner->socket_path));
     daemon_ready("listening on %s", runner->socket_path);
     return loop_run(runner->loop, err);
@@ -293,6 +330,8 @@ void runner_free(struct runner *runner)
         runner_forget(runner, entry);
     released_free(runner->released);
     drainer_free(runner->drainer);
+    forest_free(runner->forest);
+    policy_free(runner->policy);
     loop_timer_free(runner->accept_again);
     loop_timer_free(runner->patience);
     loop_io_free(runner->listen_io);

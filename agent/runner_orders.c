@@ -64,6 +64,11 @@ static int make_command(struct runner *runner, const struct command_id *id,
 {
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX)
         evict_ended(runner);
+    struct err why = { 0 };
+    if (policy_check_count(runner->policy, runner_count_running(runner), &why) < 0)
+        return command_new_refused(&runner->host, id, start,
+                                   SANDSTORM__V1__START_STEP__START_STEP_POLICY, why.sys_errno,
+                                   why.text, ret, err);
     const char *refusal = NULL;
     int error = EAGAIN;
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX) {

@@ -18,6 +18,7 @@
 
 struct bench {
     struct loop *loop;
+    struct forest *forest;
     struct command_host host;
     struct command *command;
     Sandstorm__V1__CommandSpec spec;
@@ -47,8 +48,14 @@ static inline void bench_init(struct bench *bench)
     (void)signal(SIGPIPE, SIG_IGN);
     *bench = (struct bench){ 0 };
     cr_assert_eq(loop_new(&bench->loop, &err), 0, "%s", err.text);
-    bench->host =
-        (struct command_host){ .loop = bench->loop, .changed = bench_changed, .userdata = bench };
+    const struct forest_config trees = { .subreaper = true };
+    cr_assert_eq(forest_new(bench->loop, &trees, &bench->forest, &err), 0, "%s", err.text);
+    bench->host = (struct command_host){
+        .loop = bench->loop,
+        .forest = bench->forest,
+        .changed = bench_changed,
+        .userdata = bench,
+    };
     sandstorm__v1__command_spec__init(&bench->spec);
     bench->bytes = malloc(BENCH_OUTPUT_MAX);
     bench->streams = malloc(BENCH_OUTPUT_MAX);
@@ -58,6 +65,7 @@ static inline void bench_init(struct bench *bench)
 static inline void bench_done(struct bench *bench)
 {
     command_free(bench->command);
+    forest_free(bench->forest);
     loop_free(bench->loop);
     wire_free(bench->end_frame);
     free(bench->bytes);
