@@ -21,8 +21,10 @@ struct command_stdin {
     struct loop_io *io;
     struct buf bytes;
     struct window_receiver window;
-    bool eof;    /* the client has sent its last byte */
-    bool broken; /* the command has closed its end */
+    uint8_t last; /* byte that a terminal was given */
+    bool eof;     /* the client has sent its last byte */
+    bool ended;   /* and was told so, where that takes more than closing */
+    bool broken;  /* the command has closed its end */
 };
 
 enum command_cause { CAUSE_NONE, CAUSE_TIMED_OUT, CAUSE_CANCELLED };
@@ -57,11 +59,14 @@ struct command {
     uint64_t started_monotonic_us;
     struct command_pipe pipes[2];
     struct command_stdin input;
+    bool terminal; /* pipes[0] and input are the master of one */
+    int slave;     /* of the terminal, until the leader is reaped; or -1 */
     struct spool spool;
     struct command_outcome outcome;
 
     Sandstorm__V1__OutputPolicy output_policy;
     bool kill_when_alone;
+    bool takes_input; /* by Stdin records */
     uint64_t alone_us, kill_grace_us, timeout_us;
     struct loop_timer *timeout, *kill, *patience, *drain, *alone, *retry;
     bool drain_over;
@@ -90,10 +95,11 @@ void command_kill_softly(struct command *command, uint64_t grace_us);
 void command_clear(struct command *command);
 void command_kill_done(struct command *command);
 /* command_io.c */
-int command_open_pipes(struct command *command, Sandstorm__V1__StdinMode mode, int child_fds[3],
-                       struct err *err) must_use;
+int command_open_pipes(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                       uid_t owner, int child_fds[3], struct err *err) must_use;
 int command_watch_pipes(struct command *command, struct err *err) must_use;
 void command_close_pipes(struct command *command);
+/* The leader is gone: what lies in the pipes now is still read, and nobody is typed to. */
 void command_note_unread(struct command *command);
 void command_resume_reading(struct command *command);
 bool command_input(struct command *command, const Sandstorm__V1__Stdin *input,
@@ -102,6 +108,22 @@ bool command_input(struct command *command, const Sandstorm__V1__Stdin *input,
 int command_input_keep(struct command *command, const ProtobufCBinaryData *data,
                        struct err *err) must_use;
 void command_input_feed(struct command *command);
+/* command_terminal.c */
+/* NULL is no terminal, and fine. */
+int command_terminal_check(const Sandstorm__V1__Terminal *terminal, struct err *err) must_use;
+/* For TERM. */
+const char *command_terminal_type(const Sandstorm__V1__Terminal *terminal);
+/* In place of pipes; the terminal belongs to `owner`. The child's descriptors are the caller's,
+ * also after a failure. */
+int command_terminal_open(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                          uid_t owner, int child_fds[3], struct err *err) must_use;
+bool command_terminal_resize(struct command *command, const Sandstorm__V1__TerminalSize *size,
+                             struct command_refusal *ret);
+/* What must be typed so that the reader sees an end of file: none while it reads bytes, one
+ * character where a line begins, two where one is open (the first only ends the line). */
+size_t command_terminal_eof(const struct command *command, uint8_t ret[2]);
+/* The hangup of the last process that holds it is the end of the output from now on. */
+void command_terminal_let_go(struct command *command);
 /* command_spec.c */
 struct command_exec {
     char **argv;

@@ -221,6 +221,7 @@ static int new_bare(const struct command_host *host, const struct command_id *id
     command->id = *id;
     command->pidfd = -1;
     command->input.fd = -1;
+    command->slave = -1;
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++) {
         command->pipes[i].command = command;
         command->pipes[i].fd = -1;
@@ -257,6 +258,7 @@ static void fail_start(struct command *command, Sandstorm__V1__StartStep step, i
 static void apply_policies(struct command *command, const Sandstorm__V1__CommandSpec *spec)
 {
     command->output_policy = spec->output_policy;
+    command->takes_input = spec->stdin_mode == SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM;
     command->kill_grace_us =
         spec->kill_grace_ms ? spec->kill_grace_ms * 1000 : COMMAND_KILL_GRACE_US;
     command->timeout_us = spec->timeout_ms * 1000;
@@ -274,7 +276,8 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
     CLEANUP_FD int child_err = -1;
     int fds[3] = { -1, -1, -1 };
     *ret_step = SPAWN_STEP_PIPES;
-    int r = command_open_pipes(command, spec->stdin_mode, fds, err);
+    uid_t owner = exec->user.changes ? exec->user.uid : geteuid();
+    int r = command_open_pipes(command, spec, owner, fds, err);
     child_in = fds[0];
     child_out = fds[1];
     child_err = fds[2];
@@ -286,6 +289,7 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
     command_request(command, exec, &request);
     for (unsigned i = 0; i < ELEMENTS(fds); i++)
         request.stdio[i] = fds[i];
+    request.terminal = command->terminal;
     struct spawn_result process;
     if (spawn_process(&request, &process, ret_step, err) < 0)
         return -1;
@@ -327,7 +331,7 @@ static int start(struct command *command, const Sandstorm__V1__CommandSpec *spec
     command->started_due = true;
     if (command->timeout_us)
         loop_timer_start(command->timeout, command->timeout_us);
-    if (inline_input)
+    if (command->input.eof)
         command_input_feed(command);
     return 0;
 }

@@ -19,7 +19,8 @@
 #define COMMAND_DRAIN_US      250000u /* how long a dead leader's pipes may stay open */
 #define COMMAND_PATIENCE_US                                                                        \
     3000000u /* how long SIGKILL may take: a process may hang in the kernel */
-#define COMMAND_MS_MAX (365ull * 86400 * 1000)
+#define COMMAND_MS_MAX       (365ull * 86400 * 1000)
+#define COMMAND_TERMINAL_MAX 65535u /* rows, and columns */
 
 struct command;
 

@@ -65,11 +65,14 @@ static size_t pack_started(struct command *command, uint8_t *out, size_t capacit
     struct scratch scratch;
     init_scratch(&scratch, command);
     Sandstorm__V1__Started started = SANDSTORM__V1__STARTED__INIT;
+    char *not_enforced[TREE_LIMIT_COUNT_];
     started.pid = command->pid;
     started.started_unix_us = command->outcome.started_us;
-    char *not_enforced[TREE_LIMIT_COUNT_];
     started.n_not_enforced = list_not_enforced(command, not_enforced);
     started.not_enforced = not_enforced;
+    started.output_policy = command->output_policy;
+    started.takes_input = command->takes_input;
+    started.terminal = command->terminal;
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED;
     scratch.event.started = &started;
     command->started_due = false;

@@ -38,7 +38,10 @@ int command_kill_init(struct command *command, struct err *err)
 
 void command_kill_softly(struct command *command, uint64_t grace_us)
 {
-    /* That there is nobody to signal is no failure here: then the end is near anyway. */
+    /* That there is nobody to signal is no failure here: then the end is near anyway. An interactive
+     * shell ignores TERM; at a hangup it ends and takes its jobs along. */
+    if (command->terminal)
+        (void)tree_signal(command->tree, SIGHUP, NULL);
     (void)tree_signal(command->tree, SIGTERM, NULL);
     /* A stopped process would never see it. */
     (void)tree_signal(command->tree, SIGCONT, NULL);

@@ -25,7 +25,6 @@ static int check_supported(const Sandstorm__V1__CommandSpec *spec, struct err *e
         bool asked;
         const char *name;
     } rows[] = {
-        { spec->terminal != NULL, "terminal" },
         { spec->spool_bytes > SPOOL_BYTES_MAX, "spool_bytes" },
     };
     for (size_t i = 0; i < ELEMENTS(rows); i++)
@@ -101,7 +100,7 @@ int command_spec_check(const Sandstorm__V1__CommandSpec *spec, struct err *err)
         return err_errno(err, EINVAL, "the working directory \"%.200s\" is not absolute",
                          spec->cwd);
     if (check_choices(spec, err) < 0 || check_numbers(spec, err) < 0 ||
-        check_environment(spec, err) < 0)
+        check_environment(spec, err) < 0 || command_terminal_check(spec->terminal, err) < 0)
         return -1;
     return check_supported(spec, err);
 }
@@ -154,7 +153,7 @@ static int make_environment(const Sandstorm__V1__CommandSpec *spec, const struct
         { "LOGNAME", user->name },   { "SHELL", user->shell }, { "LANG", "C.UTF-8" },
         { TREE_VARIABLE, id->text },
     };
-    struct environment env = { .capacity = ELEMENTS(base) + spec->n_env };
+    struct environment env = { .capacity = ELEMENTS(base) + 1 + spec->n_env };
     env.items = calloc(env.capacity + 1, sizeof(*env.items));
     if (!env.items)
         return err_nomem(err);
@@ -162,6 +161,8 @@ static int make_environment(const Sandstorm__V1__CommandSpec *spec, const struct
     for (size_t i = 0; !spec->env_clear && i < ELEMENTS(base); i++)
         if (put_env(&env, base[i].name, base[i].value, err) < 0)
             return -1;
+    if (spec->terminal && put_env(&env, "TERM", command_terminal_type(spec->terminal), err) < 0)
+        return -1;
     for (size_t i = 0; i < spec->n_env; i++)
         if (put_env(&env, spec->env[i]->name, spec->env[i]->value, err) < 0)
             return -1;

@@ -21,6 +21,7 @@ static Sandstorm__V1__OrderKind kind_of(const Sandstorm__V1__CommandOrder *order
         [SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_DETACH,
         [SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE] =
             SANDSTORM__V1__ORDER_KIND__ORDER_KIND_RELEASE,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTEND] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTEND,
     };
     return (size_t)order->order_case < ELEMENTS(kinds)
                ? kinds[order->order_case]

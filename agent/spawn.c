@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -42,8 +43,10 @@ static int fail(struct child *child, enum spawn_step step)
 
 static IN_CHILD int enter_session(struct child *child)
 {
-    (void)child;
-    return setsid() < 0 ? -1 : 0;
+    const struct spawn_request *request = child->request;
+    if (setsid() < 0)
+        return -1;
+    return request->terminal ? ioctl(request->stdio[0], TIOCSCTTY, 0) : 0;
 }
 
 static IN_CHILD int write_file(int directory, const char *path, const char *text, size_t size)

@@ -24,6 +24,7 @@ struct bench {
     Sandstorm__V1__CommandSpec spec;
 
     unsigned started, settled;
+    bool terminal; /* started said so */
     unsigned settled_code;
     uint64_t settled_end;
     uint64_t next; /* offset of the record that must come next */
@@ -106,6 +107,7 @@ static inline bool bench_event(struct bench *bench, ProtobufCMessage *message)
     case SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED:
         cr_assert_gt(event->started->pid, 1);
         bench->started++;
+        bench->terminal = event->started->terminal;
         return false;
     case SANDSTORM__V1__COMMAND_EVENT__EVENT_OUTPUT:
         bench_output(bench, event->output);
