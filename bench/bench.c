@@ -99,13 +99,12 @@ static int exec_once(struct sandstorm_client *client, const char *const *argv, u
                      struct err *err)
 {
     const struct sandstorm_exec_options exec_options = {
-        .sandbox = SANDBOX,
-        .argv = argv,
-        .stdin_fd = -1,
-        .stdout_fd = -1,
-        .stderr_fd = -1,
-        .output = count_bytes,
-        .userdata = bytes,
+        .spec = { .sandbox = SANDBOX, .argv = argv },
+        .streams = { .stdin_fd = -1,
+                     .stdout_fd = -1,
+                     .stderr_fd = -1,
+                     .output = count_bytes,
+                     .userdata = bytes },
     };
     struct sandstorm_exec *exec;
     struct sandstorm_outcome outcome = { 0 };
@@ -204,7 +203,8 @@ static int bench(const struct arguments *arguments, struct err *err)
         return -1;
     char endpoint[64];
     cluster_endpoint(cluster, endpoint, sizeof(endpoint));
-    const struct sandstorm_client_options client_options = { endpoint, cluster->admin };
+    const struct sandstorm_client_options client_options = { .endpoint = endpoint,
+                                                             .identity_dir = cluster->admin };
     struct sandstorm_client *client;
     struct sandstorm_error error;
     if (sandstorm_client_new(&client_options, &client, &error) < 0)

@@ -44,9 +44,10 @@ struct cli_verb {
 };
 
 extern const struct cli_verb cli_root;
-extern const struct cli_verb cli_audit, cli_client, cli_context, cli_describe, cli_drain, cli_exec,
-    cli_label, cli_login, cli_logs, cli_ls, cli_ps, cli_rm, cli_sandbox, cli_token, cli_top,
-    cli_undrain, cli_version, cli_wait_ready, cli_watch, cli_whoami, cli_why;
+extern const struct cli_verb cli_attach, cli_audit, cli_client, cli_context, cli_describe,
+    cli_drain, cli_exec, cli_kill, cli_label, cli_login, cli_logs, cli_ls, cli_output, cli_ps,
+    cli_rm, cli_sandbox, cli_shell, cli_token, cli_top, cli_undrain, cli_version, cli_wait,
+    cli_wait_ready, cli_watch, cli_whoami, cli_why;
 
 /* Finds the verb in the tree and runs it; the exit status. */
 int cli_run(const struct cli_verb *verb, int argc, char **argv);

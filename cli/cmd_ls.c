@@ -3,15 +3,13 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/sandbox_text.h"
+#include "cli/states.h"
 #include "cli/table.h"
 #include "cli/text.h"
 
 #include "common/clock.h"
 
 #include <stddef.h>
-#include <string.h>
-
-#define STATE_NAME_MAX 16u
 
 struct arguments {
     struct cli_common common;
@@ -128,36 +126,8 @@ static void on_sandbox(void *userdata, const struct sandstorm_sandbox *sandbox)
         add_row(listing, sandbox);
 }
 
-/* "online,suspect" as a set. */
-static int parse_states(const char *text, unsigned *ret, struct err *err)
-{
-    static const char *const names[] = {
-        "online", "suspect", "offline", "evicted", "revoked", NULL
-    };
-    unsigned states = 0;
-    while (text && *text) {
-        size_t size = strcspn(text, ",");
-        enum sandstorm_state state = SANDSTORM_STATE_ONLINE;
-        char name[STATE_NAME_MAX];
-        (void)snprintf(name, sizeof(name), "%.*s", (int)MIN(size, STATE_NAME_MAX - 1), text);
-        while (names[state - 1] && strcmp(names[state - 1], name) != 0)
-            state++;
-        if (!names[state - 1]) {
-            const char *near = nearest_name(name, names);
-            return err_set(err, ERR_INVALID,
-                           "--state: \"%.64s\" is none%s%s%s; there are online, suspect, offline, "
-                           "evicted and revoked",
-                           name, near ? ", did you mean \"" : "", near ? near : "",
-                           near ? "\"?" : "");
-        }
-        states |= SANDSTORM_STATE_BIT(state);
-        text += size + (text[size] == ',');
-    }
-    if (text && states == 0)
-        return err_set(err, ERR_INVALID, "--state is empty; give for example online,suspect");
-    *ret = states;
-    return 0;
-}
+static const char *const state_names[] = { "online",  "suspect", "offline",
+                                           "evicted", "revoked", NULL };
 
 static void count_all(void *userdata, const struct sandstorm_sandbox *sandbox)
 {
@@ -198,7 +168,7 @@ static int print(struct listing *listing, const struct arguments *arguments,
     struct err err = { 0 };
     CLEANUP_SANDSTORM struct sandstorm_client *client = NULL;
     struct sandstorm_list_options list = { .selector = arguments->selector };
-    if (parse_states(arguments->state, &list.states, &err) < 0)
+    if (states_parse(arguments->state, state_names, &list.states, &err) < 0)
         return cli_error(&err, error);
     if (arguments->all && !list.states)
         list.states = SANDSTORM_STATES_ALL;

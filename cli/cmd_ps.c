@@ -3,13 +3,17 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/result.h"
+#include "cli/since.h"
+#include "cli/states.h"
 #include "cli/table.h"
 #include "cli/text.h"
 
 #include "common/clock.h"
+#include "common/ids.h"
 
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #define LAST_DEFAULT 100u
 
@@ -17,13 +21,23 @@ struct arguments {
     struct cli_common common;
     bool all, no_headers;
     uint64_t last;
-    const char *output;
+    const char *selector, *state, *since, *by, *output;
 };
 
 static const struct option options[] = {
     CLI_COMMON_OPTIONS(struct arguments, common),
     { "all", 'a', OPTION_FLAG, NULL, "Those that have ended too", offsetof(struct arguments, all),
       0, 0 },
+    { "selector", 'l', OPTION_STRING, "SELECTOR", "Only those whose labels fit: job=7,team!=web",
+      offsetof(struct arguments, selector), 0, 0 },
+    { "state", 0, OPTION_STRING, "STATE,...",
+      "Only those that are ordered, running, ended or unknown", offsetof(struct arguments, state),
+      0, 0 },
+    { "since", 0, OPTION_STRING, "TIME",
+      "Only those ordered since then: 1h for an hour ago, or 2026-11-18T11:50:04Z",
+      offsetof(struct arguments, since), 0, 0 },
+    { "by", 0, OPTION_STRING, "CLIENT", "Only those that this client has ordered",
+      offsetof(struct arguments, by), 0, 0 },
     { "last", 'n', OPTION_UINT, "COUNT",
       "At most so many, the newest ones: with --all 100 unless said otherwise",
       offsetof(struct arguments, last), 1, UINT32_MAX },
@@ -39,6 +53,8 @@ static const char *const examples[] = {
     "What runs now, in all sandboxes",
     "sandstorm ps web-1 -a -n 20",
     "The last 20 commands of one sandbox, and how they ended",
+    "sandstorm ps -l job=7 --state ended --since 1d",
+    "What became of a job",
     NULL,
 };
 
@@ -56,6 +72,16 @@ static const struct table_column columns[] = {
     { "STATE", 7, false, false },    { "WHO", 0.1, false, false },
     { "AGE", 4, true, false },       { "DURATION", 8, true, false },
     { "RESULT", 0.2, false, false }, { 0 },
+};
+
+static const char *const state_names[] = { "ordered", "running", "ended", "unknown", NULL };
+
+#define BY_MAX (CLIENT_NAME_MAX + 16u)
+
+/* What is asked for, in the library's words. */
+struct filter {
+    struct sandstorm_commands_options options;
+    char by[BY_MAX];
 };
 
 struct listing {
@@ -110,7 +136,11 @@ static bool on_command(void *userdata, const struct sandstorm_command *command)
 
 static void say_empty(const struct arguments *arguments, const char *sandbox)
 {
-    if (arguments->all)
+    bool filtered = arguments->selector || arguments->state || arguments->since || arguments->by;
+    if (filtered)
+        text_print(stderr, "No command fits; 'sandstorm ps -a%s%s' shows all that you may see.\n",
+                   sandbox ? " " : "", sandbox ? sandbox : "");
+    else if (arguments->all)
         text_print(stderr, "The history has no command%s%s that you may see.\n",
                    sandbox ? " of " : "", sandbox ? sandbox : "");
     else
@@ -118,21 +148,39 @@ static void say_empty(const struct arguments *arguments, const char *sandbox)
                    sandbox ? " in " : "", sandbox ? sandbox : "");
 }
 
+static int fill_filter(const struct arguments *arguments, const char *sandbox, struct filter *ret,
+                       struct err *err)
+{
+    int64_t since_us = 0;
+    struct sandstorm_commands_options *commands = &ret->options;
+    if (states_parse(arguments->state, state_names, &commands->states, err) < 0)
+        return -1;
+    if (arguments->since && since_parse(arguments->since, wall_us(), &since_us, err) < 0)
+        return err_wrap(err, "--since");
+    if (!arguments->all && !arguments->state)
+        commands->states = SANDSTORM_STATE_BIT(SANDSTORM_COMMAND_ORDERED) |
+                           SANDSTORM_STATE_BIT(SANDSTORM_COMMAND_RUNNING) |
+                           SANDSTORM_STATE_BIT(SANDSTORM_COMMAND_UNKNOWN);
+    if (arguments->by)
+        (void)snprintf(ret->by, sizeof(ret->by), "%s%s",
+                       strchr(arguments->by, '/') ? "" : "client/", arguments->by);
+    commands->ordered_by = arguments->by ? ret->by : NULL;
+    commands->since_unix_ms = since_us / 1000;
+    commands->selector = arguments->selector;
+    commands->sandbox = sandbox;
+    return 0;
+}
+
 static int print(struct listing *listing, const struct arguments *arguments, const char *sandbox,
                  struct sandstorm_error *error)
 {
     CLEANUP_SANDSTORM struct sandstorm_client *client = NULL;
-    const struct sandstorm_commands_options commands = {
-        .sandbox = sandbox,
-        .states = arguments->all ? 0
-                                 : SANDSTORM_STATE_BIT(SANDSTORM_COMMAND_ORDERED) |
-                                       SANDSTORM_STATE_BIT(SANDSTORM_COMMAND_RUNNING) |
-                                       SANDSTORM_STATE_BIT(SANDSTORM_COMMAND_UNKNOWN),
-        .each = on_command,
-        .userdata = listing,
-    };
+    struct filter filter = { .options = { .each = on_command, .userdata = listing } };
+    struct err err = { 0 };
+    if (fill_filter(arguments, sandbox, &filter, &err) < 0)
+        return cli_error(&err, error);
     if (cli_connect(&arguments->common, &client, error) < 0 ||
-        sandstorm_commands(client, &commands, error) < 0)
+        sandstorm_commands(client, &filter.options, error) < 0)
         return -1;
     if (listing->output == OUTPUT_JSON)
         output_json(json_incref(listing->array));
@@ -149,9 +197,10 @@ static int act(const void *values, char **words, struct sandstorm_error *error)
 {
     const struct arguments *arguments = values;
     struct err err = { 0 };
-    struct listing listing = { .limit = arguments->last  ? arguments->last
-                                        : arguments->all ? LAST_DEFAULT
-                                                         : 0 };
+    bool history = arguments->all || arguments->state;
+    struct listing listing = { .limit = arguments->last ? arguments->last
+                                        : history       ? LAST_DEFAULT
+                                                        : 0 };
     if (output_parse(arguments->output, OUTPUT_TABLE | OUTPUT_JSON | OUTPUT_NAME, &listing.output,
                      &err) < 0)
         return cli_error(&err, error);

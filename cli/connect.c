@@ -79,17 +79,36 @@ int cli_target_front(const struct cli_target *target, char **ret, struct err *er
     return 0;
 }
 
+/* When a connection is made again, and the certificate has ended meanwhile. */
+static void renew_again(void *userdata)
+{
+    CLEANUP_CONTEXT struct context context = { 0 };
+    struct err err = { 0 };
+    if (context_load(userdata, &context, &err) < 0 || renew_if_due(&context, &err) < 0)
+        cli_complain(err.text);
+}
+
 int cli_target_connect(const struct cli_target *target, struct sandstorm_client **ret,
                        struct sandstorm_error *error)
 {
     struct err err = { 0 };
-    if (target->own_identity && renew_if_due(&target->context, &err) < 0)
-        return cli_error(&err, error);
-    const struct sandstorm_client_options options = {
+    CLEANUP_FREE char *name = NULL;
+    struct sandstorm_client_options options = {
         .endpoint = target->endpoint,
         .identity_dir = target->identity,
     };
-    return sandstorm_client_new(&options, ret, error);
+    if (target->own_identity) {
+        if (renew_if_due(&target->context, &err) < 0)
+            return cli_error(&err, error);
+        name = strdup(target->context.name);
+        options.renew = name ? renew_again : NULL;
+        options.release = free;
+        options.userdata = name;
+    }
+    if (sandstorm_client_new(&options, ret, error) < 0)
+        return -1;
+    name = NULL; /* the client's now */
+    return 0;
 }
 
 int cli_connect(const struct cli_common *common, struct sandstorm_client **ret,

@@ -3,7 +3,6 @@
 #include "cli/leave.h"
 
 #include "client/client-internal.h"
-#include "common/clock.h"
 
 #include <signal.h>
 
@@ -39,13 +38,7 @@ void leave_done(struct leave *leave)
 
 bool leave_wait(struct leave *leave, uint64_t for_us)
 {
-    uint64_t end = monotonic_us() + for_us;
-    struct err err;
-    for (uint64_t now = monotonic_us(); !client_left(leave->client) && now < end;
-         now = monotonic_us())
-        if (loop_turn(client_loop(leave->client), end - now, &err) < 0)
-            return false;
-    return !client_left(leave->client);
+    return client_sleep(leave->client, for_us);
 }
 
 int leave_status(const struct leave *leave)

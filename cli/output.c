@@ -114,20 +114,34 @@ json_t *output_sandbox(const struct sandstorm_sandbox *sandbox)
         (json_int_t)sandbox->clock_skew_ms, "metrics", metrics_of(sandbox));
 }
 
+static json_t *cost_of(const struct sandstorm_outcome *outcome)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "duration_us",
+        (json_int_t)outcome->duration_us, "user_us", (json_int_t)outcome->user_us, "system_us",
+        (json_int_t)outcome->system_us, "max_rss_bytes", (json_int_t)outcome->max_rss_bytes,
+        "peak_memory_bytes", (json_int_t)outcome->peak_memory_bytes, "stdout_bytes",
+        (json_int_t)outcome->stdout_bytes, "stderr_bytes", (json_int_t)outcome->stderr_bytes,
+        "survivors", (json_int_t)outcome->survivors, "not_enforced", outcome->not_enforced);
+}
+
 json_t *output_command(const struct sandstorm_command *command)
 {
     char result[RESULT_TEXT_MAX];
     bool ended = command->state == SANDSTORM_COMMAND_ENDED;
     result_text(&command->outcome, result);
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "id", command->id,
-        "sandbox", command->sandbox, "state", sandstorm_command_state_name(command->state),
-        "ordered_by", command->ordered_by, "labels", labels_of(command->labels), "ordered",
-        time_or_null(command->ordered_unix_ms), "started", time_or_null(command->started_unix_ms),
-        "ended", time_or_null(command->ended_unix_ms), "result",
-        ended ? json_string(result) : json_null(), "exit_status",
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:b, s:I, s:o}",
+        "id", command->id, "sandbox", command->sandbox, "state",
+        sandstorm_command_state_name(command->state), "ordered_by", command->ordered_by, "labels",
+        labels_of(command->labels), "ordered", time_or_null(command->ordered_unix_ms), "started",
+        time_or_null(command->started_unix_ms), "ended", time_or_null(command->ended_unix_ms),
+        "result", ended ? json_string(result) : json_null(), "exit_status",
         ended ? json_integer(sandstorm_exit_status(&command->outcome)) : json_null(), "pid",
-        (json_int_t)command->pid, "end_offset", (json_int_t)command->end_offset);
+        (json_int_t)command->pid, "end_offset", (json_int_t)command->end_offset, "stored_from",
+        (json_int_t)command->stored_from, "stored_to", (json_int_t)command->stored_to, "terminal",
+        (int)command->terminal, "clients", (json_int_t)command->clients, "cost",
+        ended ? cost_of(&command->outcome) : json_null());
 }
 
 void output_json(json_t *value)

@@ -19,7 +19,8 @@
 static int ask_orchestrator(const struct context *context, const char *csr, char **ret_cert,
                             char **ret_ca, struct err *err)
 {
-    const struct sandstorm_client_options options = { context->endpoint, context->identity_dir };
+    const struct sandstorm_client_options options = { .endpoint = context->endpoint,
+                                                      .identity_dir = context->identity_dir };
     CLEANUP_SANDSTORM struct sandstorm_client *client = NULL;
     struct sandstorm_error error = { 0 };
     if (sandstorm_client_new(&options, &client, &error) < 0)

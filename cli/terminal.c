@@ -1,4 +1,5 @@
-/* A terminal taken over for a while. Called by cli/cmd_top.c. See console_codes(4) and termios(3).
+/* A terminal taken over for a while. Called by cli/cmd_top.c and,
+ * for its size, by cli/foreground.c. See console_codes(4) and termios(3).
  */
 #include "cli/terminal.h"
 
@@ -65,4 +66,11 @@ void terminal_size(unsigned *ret_rows, unsigned *ret_columns)
     bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
     *ret_rows = known && size.ws_row > 0 ? size.ws_row : TERMINAL_ROWS;
     *ret_columns = known && size.ws_col > 0 ? size.ws_col : TERMINAL_COLUMNS;
+}
+
+void terminal_describe(unsigned *ret_rows, unsigned *ret_columns, const char **ret_type)
+{
+    const char *type = getenv("TERM");
+    terminal_size(ret_rows, ret_columns);
+    *ret_type = type && *type ? type : NULL;
 }

@@ -21,3 +21,5 @@ void terminal_take(struct terminal *terminal);
 /* Does nothing when it is not taken. */
 void terminal_give_back(struct terminal *terminal);
 void terminal_size(unsigned *ret_rows, unsigned *ret_columns);
+/* What another terminal must be like to look like ours; *ret_type is NULL where nobody knows. */
+void terminal_describe(unsigned *ret_rows, unsigned *ret_columns, const char **ret_type);

@@ -5,10 +5,11 @@
 static const struct option options[] = { { 0 } };
 
 static const struct cli_verb *const verbs[] = {
-    &cli_audit,   &cli_client, &cli_context, &cli_describe, &cli_drain,   &cli_exec,
-    &cli_label,   &cli_login,  &cli_logs,    &cli_ls,       &cli_ps,      &cli_rm,
-    &cli_sandbox, &cli_token,  &cli_top,     &cli_undrain,  &cli_version, &cli_wait_ready,
-    &cli_watch,   &cli_whoami, &cli_why,     NULL,
+    &cli_attach, &cli_audit,   &cli_client,  &cli_context, &cli_describe,   &cli_drain,
+    &cli_exec,   &cli_kill,    &cli_label,   &cli_login,   &cli_logs,       &cli_ls,
+    &cli_output, &cli_ps,      &cli_rm,      &cli_sandbox, &cli_shell,      &cli_token,
+    &cli_top,    &cli_undrain, &cli_version, &cli_wait,    &cli_wait_ready, &cli_watch,
+    &cli_whoami, &cli_why,     NULL,
 };
 
 static const char *const environment[] = {
@@ -32,6 +33,8 @@ static const char *const examples[] = {
     "See what is there",
     "sandstorm exec web-1 -- uname -a",
     "Run a command in the sandbox web-1",
+    "sandstorm shell web-1",
+    "Open a shell there",
     "sandstorm why web-1",
     "Why it cannot, and what to do",
     "sandstorm exec --help",

@@ -15,8 +15,13 @@ struct sandstorm_client {
     struct loop *loop;
     struct rpc_pump *pump;
     struct rpc_channel *channel;
+    unsigned generation; /* of the channel */
     struct rpc_creds creds;
-    char *endpoint;
+    int64_t not_after_s; /* of the certificate */
+    char *endpoint, *identity_dir;
+    void (*renew)(void *userdata);
+    void (*release)(void *userdata);
+    void *userdata;
     struct answers *waiting; /* for the call that client_stream() is in, or NULL */
     bool left;
 };
@@ -26,6 +31,12 @@ int client_error(const struct err *err, struct sandstorm_error *ret);
 /* What a failed call means for a person: a connection that cannot be made is walked step by step.
  */
 void client_explain(struct sandstorm_client *client, struct err *err);
+
+/* A new channel, with the identity as it is on disk now, in place of the one of that generation.
+ * True when calls may fare better for another reason than time: another certificate. */
+bool client_reconnect(struct sandstorm_client *client, unsigned generation);
+/* Turns the loop for so long; false when the client was told to leave. */
+bool client_sleep(struct sandstorm_client *client, uint64_t for_us);
 
 struct client_method {
     const char *path;
@@ -45,6 +56,13 @@ int client_call(struct sandstorm_client *client, const struct client_method *met
 int client_unary(struct sandstorm_client *client, const char *path, const ProtobufCMessage *request,
                  const ProtobufCMessageDescriptor *type, ProtobufCMessage **ret,
                  struct err *err) must_use;
+
+/* client_call() for a request that may be repeated: goes on through restarts of the orchestrator.
+ * Where it cannot even be sent, that is an error at once, unless the orchestrator has answered to
+ * something like it before (`known`). A deadline that has passed is an answer, ERR_TIMEOUT. */
+int client_insist(struct sandstorm_client *client, const struct client_method *method,
+                  const ProtobufCMessage *request, bool known, ProtobufCMessage **ret,
+                  struct err *err) must_use;
 
 /* From a source on the loop: ends the client_stream() that is under way, as if it had had enough;
  * calls after it end at once too. */
@@ -79,8 +97,14 @@ int client_labels_join(Sandstorm__V1__Label *const *labels, size_t count, char *
 int client_renew(struct sandstorm_client *client, const char *csr_pem, char **ret_certificate,
                  char **ret_ca, struct err *err) must_use;
 
-/* exec_open.c */
-int client_send_open(struct rpc_call *call, const struct sandstorm_exec_options *options,
-                     uint64_t limit, struct err *err) must_use;
+/* spec.c: the message that says all of it, for wire_free(). */
+int client_spec(const struct sandstorm_spec *spec, bool input, ProtobufCMessage **ret,
+                struct err *err) must_use;
 /* outcome.c; leaves gap_bytes alone. */
 void client_outcome(const Sandstorm__V1__Outcome *message, struct sandstorm_outcome *ret);
+/* "memory, pids" */
+void client_list_text(char *const *items, size_t count, char *out, size_t size);
+/* commands.c: calls the function, which may be NULL, with the message in the library's own words.
+ */
+int client_deliver_command(const Sandstorm__V1__Command *message, sandstorm_command_fn one,
+                           void *userdata, struct err *err) must_use;

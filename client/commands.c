@@ -15,11 +15,14 @@ const char *sandstorm_command_state_name(enum sandstorm_command_state state)
     return (size_t)state < ELEMENTS(state_names) ? state_names[state] : "unknown";
 }
 
-/* 1 when the caller has enough. */
-static int deliver(const Sandstorm__V1__Command *message,
-                   const struct sandstorm_commands_options *options, struct err *err)
+int client_deliver_command(const Sandstorm__V1__Command *message, sandstorm_command_fn one,
+                           void *userdata, struct err *err)
 {
     CLEANUP_FREE char *labels = NULL;
+    if (!message)
+        return err_set(err, ERR_PROTOCOL, "the orchestrator's answer has no command in it");
+    if (!one)
+        return 0;
     if (client_labels_join(message->labels, message->n_labels, &labels, err) < 0)
         return -1;
     struct sandstorm_command command = {
@@ -33,12 +36,29 @@ static int deliver(const Sandstorm__V1__Command *message,
         .ended_unix_ms = message->ended_unix_ms,
         .pid = message->pid,
         .end_offset = message->end_offset,
+        .stored_from = message->stored_from,
+        .stored_to = message->stored_to,
+        .terminal = message->terminal,
+        .clients = message->clients,
     };
     if (message->outcome)
         client_outcome(message->outcome, &command.outcome);
-    return !options->each(options->userdata, &command);
+    one(userdata, &command);
+    return 0;
 }
 
+struct listing {
+    const struct sandstorm_commands_options *options;
+    bool enough;
+};
+
+static void pass_on(void *userdata, const struct sandstorm_command *command)
+{
+    struct listing *listing = userdata;
+    listing->enough = !listing->options->each(listing->options->userdata, command);
+}
+
+/* 1 when the caller has enough. */
 static int list_page(struct sandstorm_client *client,
                      const Sandstorm__V1__ListCommandsRequest *request,
                      const struct sandstorm_commands_options *options,
@@ -50,10 +70,12 @@ static int list_page(struct sandstorm_client *client,
         return -1;
     const Sandstorm__V1__ListCommandsResponse *page =
         (const Sandstorm__V1__ListCommandsResponse *)message;
+    struct listing listing = { .options = options };
     for (size_t i = 0; i < page->n_commands; i++) {
-        int r = deliver(page->commands[i], options, err);
-        if (r != 0)
-            return r;
+        if (client_deliver_command(page->commands[i], pass_on, &listing, err) < 0)
+            return -1;
+        if (listing.enough)
+            return 1;
     }
     return client_next_page(page->next_page_token, token, err);
 }
@@ -72,6 +94,12 @@ int sandstorm_commands(struct sandstorm_client *client,
         request.sandbox_id = (char *)options->sandbox;
     if (options->command_id)
         request.command_id = (char *)options->command_id;
+    if (options->selector)
+        request.selector = (char *)options->selector;
+    if (options->ordered_by)
+        request.ordered_by = (char *)options->ordered_by;
+    request.since_unix_ms = options->since_unix_ms;
+    request.until_unix_ms = options->until_unix_ms;
     for (unsigned state = 1; state < ELEMENTS(state_names); state++)
         if (options->states & SANDSTORM_STATE_BIT(state))
             states[request.n_states++] = (Sandstorm__V1__CommandState)state;

@@ -2,20 +2,23 @@
  * client/exec.c for the end record and by client/commands.c for the history. */
 #include "client/client-internal.h"
 
+#include "common/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
 static const char *step_name(Sandstorm__V1__StartStep step)
 {
-    static const char *const names[] = { "unknown", "spec",   "admit", "pipes", "fork",  "session",
-                                         "cgroup",  "limits", "user",  "cwd",   "stdio", "exec" };
+    static const char *const names[] = { "unknown", "spec",   "admit",  "pipes", "fork",
+                                         "session", "cgroup", "limits", "user",  "cwd",
+                                         "stdio",   "exec",   "policy" };
     return (size_t)step < ELEMENTS(names) ? names[step] : "unknown";
 }
 
 static const char *lost_name(Sandstorm__V1__LostReason reason)
 {
-    static const char *const names[] = { "unknown", "rebooted", "runner restarted", "released",
-                                         "never started" };
+    static const char *const names[] = { "unknown",  "rebooted",      "runner restarted",
+                                         "released", "never started", "sandbox removed" };
     return (size_t)reason < ELEMENTS(names) ? names[reason] : "unknown";
 }
 
@@ -69,6 +72,15 @@ static void fill_result(const Sandstorm__V1__Outcome *message, struct sandstorm_
     }
 }
 
+void client_list_text(char *const *items, size_t count, char *out, size_t size)
+{
+    size_t used = 0;
+    *out = '\0';
+    for (size_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", items[i]);
+    utf8_clean(out); /* a cut may have gone through a character */
+}
+
 void client_outcome(const Sandstorm__V1__Outcome *message, struct sandstorm_outcome *ret)
 {
     fill_result(message, ret);
@@ -76,6 +88,15 @@ void client_outcome(const Sandstorm__V1__Outcome *message, struct sandstorm_outc
     ret->stdout_bytes = message->stdout_bytes;
     ret->stderr_bytes = message->stderr_bytes;
     ret->stream_held_open = message->stream_held_open;
+    ret->survivors = message->survivors;
+    ret->peak_memory_bytes = message->peak_memory_bytes;
+    if (message->usage) {
+        ret->user_us = message->usage->user_us;
+        ret->system_us = message->usage->system_us;
+        ret->max_rss_bytes = message->usage->max_rss_bytes;
+    }
+    client_list_text(message->not_enforced, message->n_not_enforced, ret->not_enforced,
+                     sizeof(ret->not_enforced));
 }
 
 int sandstorm_exit_status(const struct sandstorm_outcome *outcome)

@@ -45,9 +45,14 @@ struct sandstorm_client;
 struct sandstorm_client_options {
     const char *endpoint;     /* HOST:PORT */
     const char *identity_dir; /* holds ca.pem, cert.pem, key.pem */
+    /* NULL, or called when the certificate there has ended and a connection is to be made again: a
+     * chance to put a new one in its place. */
+    void (*renew)(void *userdata);
+    void (*release)(void *userdata); /* NULL, or called when the client is gone */
+    void *userdata;
 };
 
-/* Reads the identity; the connection is made by the first call. */
+/* Reads the identity, and again whenever it connects anew; the first call connects. */
 int sandstorm_client_new(const struct sandstorm_client_options *options,
                          struct sandstorm_client **ret, struct sandstorm_error *error);
 void sandstorm_client_free(struct sandstorm_client *client);
@@ -337,6 +342,10 @@ struct sandstorm_outcome {
     char lost[24];       /* LOST: "rebooted", "runner restarted", "released", "never started" */
     char detail[SANDSTORM_TEXT_MAX];
     uint64_t duration_us, stdout_bytes, stderr_bytes, gap_bytes;
+    uint64_t user_us, system_us, max_rss_bytes;
+    uint64_t peak_memory_bytes; /* of the whole tree; 0: the kernel does not say */
+    unsigned survivors;         /* processes that were left when it had ended */
+    char not_enforced[64];      /* "memory, pids": limits that the kernel of the sandbox has not */
     bool stream_held_open;
 };
 
@@ -362,13 +371,19 @@ struct sandstorm_command {
     enum sandstorm_command_state state;
     int64_t ordered_unix_ms, started_unix_ms, ended_unix_ms, pid;
     uint64_t end_offset;              /* how much it wrote; 0 until it has ended */
+    uint64_t stored_from, stored_to;  /* what of its output can be read */
+    bool terminal;                    /* it has one */
+    unsigned clients;                 /* attached to it at present */
     struct sandstorm_outcome outcome; /* result UNKNOWN until it has ended */
 };
 
 struct sandstorm_commands_options {
     const char *sandbox;    /* NULL: of all */
     const char *command_id; /* NULL, or only this one */
-    unsigned states;        /* SANDSTORM_STATE_BIT() of each that is wanted; 0: all */
+    const char *selector;   /* NULL, or over the commands' own labels, as for sandboxes */
+    const char *ordered_by; /* NULL, or "client/ann" */
+    int64_t since_unix_ms, until_unix_ms; /* ordered at or after, and before; 0: any time */
+    unsigned states;                      /* SANDSTORM_STATE_BIT() of each that is wanted; 0: all */
     /* false ends it. */
     bool (*each)(void *userdata, const struct sandstorm_command *command);
     void *userdata;
@@ -378,40 +393,143 @@ int sandstorm_commands(struct sandstorm_client *client,
                        const struct sandstorm_commands_options *options,
                        struct sandstorm_error *error);
 
-/* Running one. */
+/* What to run. All zero but sandbox and argv, or shell, is a plain command without input. */
+
+struct sandstorm_rlimit {
+    const char *name; /* "nofile" */
+    uint64_t soft, hard;
+};
+
+enum sandstorm_input {
+    SANDSTORM_INPUT_NONE = 0,
+    SANDSTORM_INPUT_STREAM, /* comes from a client, until it says that it ends */
+    SANDSTORM_INPUT_INLINE, /* input_data, then its end */
+};
+
+/* What happens when output that nobody has taken yet fills the sandbox's spool. */
+enum sandstorm_when_full {
+    SANDSTORM_FULL_AUTO = 0, /* BLOCK while a client is attached, else DROP_OLDEST */
+    SANDSTORM_FULL_BLOCK,    /* the command waits */
+    SANDSTORM_FULL_DROP_OLDEST,
+};
+
+struct sandstorm_spec {
+    const char *sandbox;
+    const char *command_id;   /* a lower-case UUID; NULL: a new one is chosen */
+    const char *const *argv;  /* NULL-ended, or NULL when shell is given */
+    const char *shell;        /* NULL, or run by /bin/sh -c */
+    const char *const *env;   /* NULL, or NULL-ended NAME=VALUE */
+    bool env_clear;           /* nothing but env */
+    const char *cwd;          /* NULL: the user's home */
+    const char *user, *group; /* name or number; NULL: the runner's own, the user's own */
+    bool umask_given;
+    unsigned umask;
+    int nice;
+    const struct sandstorm_rlimit *rlimits;
+    size_t rlimit_count;
+    uint64_t memory_bytes, cpu_millis, pids; /* of the whole tree; 0: no limit */
+    bool best_effort; /* start also where the kernel cannot enforce them, and say so */
+    uint64_t timeout_ms, kill_grace_ms; /* 0: none; the sandbox's own */
+    bool terminal;                      /* as stdin, stdout and stderr */
+    unsigned rows, columns;
+    const char *terminal_type;  /* NULL, or what TERM is to be */
+    enum sandstorm_input input; /* sandstorm_exec_start() with a stdin_fd streams in any case */
+    const void *input_data;
+    size_t input_size;
+    enum sandstorm_when_full when_full;
+    uint64_t spool_bytes;       /* 0: the sandbox's own */
+    bool kill_when_client_gone; /* and after how long: */
+    uint64_t client_gone_after_ms;
+    const char *labels; /* NULL, or "job=7,team=web" */
+};
+
+/* By id, from any client that may. `one` may be NULL. */
+
+typedef void (*sandstorm_command_fn)(void *userdata, const struct sandstorm_command *command);
+/* Starts it and comes back when that is written down; nobody is attached. Repeats itself until
+ * there is an answer; that cannot run it twice. */
+int sandstorm_command_start(struct sandstorm_client *client, const struct sandstorm_spec *spec,
+                            sandstorm_command_fn one, void *userdata,
+                            struct sandstorm_error *error);
+int sandstorm_command_get(struct sandstorm_client *client, const char *id, sandstorm_command_fn one,
+                          void *userdata, struct sandstorm_error *error);
+/* Until it has ended, through restarts of the orchestrator; SANDSTORM_TIMEOUT when it has not in
+ * time. 0: for ever. */
+int sandstorm_command_wait(struct sandstorm_client *client, const char *id, uint64_t timeout_ms,
+                           sandstorm_command_fn one, void *userdata, struct sandstorm_error *error);
+/* By name without SIG; to the whole tree, or to its leader alone. */
+int sandstorm_command_signal(struct sandstorm_client *client, const char *id, const char *signal,
+                             bool leader, struct sandstorm_error *error);
+/* TERM, then KILL when the grace has passed. 0: the grace that it was started with. */
+int sandstorm_command_cancel(struct sandstorm_client *client, const char *id, uint64_t grace_ms,
+                             struct sandstorm_error *error);
+/* Where in the input the bytes belong, counted from the first one ever sent, so that it can be
+ * repeated; NULL: behind what there is. *ret_end, which may be NULL, is the next byte's offset. */
+int sandstorm_command_write(struct sandstorm_client *client, const char *id, const uint64_t *offset,
+                            const void *data, size_t size, uint64_t *ret_end,
+                            struct sandstorm_error *error);
+int sandstorm_command_close_stdin(struct sandstorm_client *client, const char *id,
+                                  struct sandstorm_error *error);
+
+/* With a client attached. When the connection is lost, it is made again and goes on at the right
+ * byte of output and input; the command does not notice. */
 
 struct sandstorm_exec;
 
-struct sandstorm_exec_options {
-    const char *sandbox;
-    const char *command_id;     /* NULL: the orchestrator chooses */
-    const char *const *argv;    /* NULL-ended, or NULL when shell is given */
-    const char *shell;          /* NULL, or run by /bin/sh -c */
-    const char *const *env;     /* NULL, or NULL-ended NAME=VALUE */
-    const char *cwd;            /* NULL: the user's home */
-    uint64_t timeout_ms;        /* 0: none */
-    bool kill_when_client_gone; /* and after how long: */
-    uint64_t client_gone_after_ms;
-    /* Streams: a descriptor, or -1 for a callback (output) or nothing (input). */
+struct sandstorm_streams {
+    /* A descriptor, or -1 for a callback (output) or nothing (input). */
     int stdin_fd, stdout_fd, stderr_fd;
+    /* NULL, or sees what was read from stdin_fd before it is sent, may change it, take bytes out,
+     * and put one in, for which there is room; returns how many are left. */
+    size_t (*typed)(void *userdata, void *data, size_t size);
     /* Output that has no descriptor; taken when it returns. stream is 1 or 2. */
     void (*output)(void *userdata, int stream, const void *data, size_t size);
-    /* The link to the sandbox went away or came back, a request was refused, bytes were dropped. */
+    /* A connection went away or came back, a request was refused, bytes were dropped, ... */
     void (*notice)(void *userdata, const char *text);
+    /* NULL, or called when the orchestrator has accepted; not again after a reconnect. */
+    void (*attached)(void *userdata);
     void *userdata;
+    uint64_t give_up_after_ms; /* without a connection; 0: ten minutes */
 };
 
-/* Starts it, or attaches when command_id is known to the sandbox with the same options. */
+struct sandstorm_exec_options {
+    struct sandstorm_spec spec;
+    struct sandstorm_streams streams;
+};
+/* Starts it, or attaches when command_id is known to the sandbox with the same spec. */
 int sandstorm_exec_start(struct sandstorm_client *client,
                          const struct sandstorm_exec_options *options, struct sandstorm_exec **ret,
                          struct sandstorm_error *error);
-/* Empty until the orchestrator has accepted. */
+
+struct sandstorm_attach_options {
+    const char *command_id;
+    bool watch;           /* looks only, and takes over from nobody; input is not used */
+    bool snapshot;        /* ends when all that there is now has been told */
+    uint64_t from_offset; /* where in the output to begin */
+    bool from_end;        /* or so many bytes before its end: */
+    uint64_t last_bytes;
+    struct sandstorm_streams streams;
+};
+/* Also to one that has ended: its output is told, as far as it is kept, and its end. */
+int sandstorm_exec_attach(struct sandstorm_client *client,
+                          const struct sandstorm_attach_options *options,
+                          struct sandstorm_exec **ret, struct sandstorm_error *error);
+
 const char *sandstorm_exec_id(const struct sandstorm_exec *exec);
-/* By name without SIG, to the whole process tree. */
+/* Up to which offset its output has been taken. */
+uint64_t sandstorm_exec_offset(const struct sandstorm_exec *exec);
+/* false: sandstorm_exec_start() failed before anything was started, for certain. */
+bool sandstorm_exec_may_run(const struct sandstorm_exec *exec);
+/* By name without SIG, to the whole process tree; as soon as there is a connection. */
 int sandstorm_exec_signal(struct sandstorm_exec *exec, const char *name,
                           struct sandstorm_error *error);
-/* Until the end record is here and every byte is taken. -1 means that there is no result: it failed
- * before it was accepted, or the connection was lost. */
+int sandstorm_exec_cancel(struct sandstorm_exec *exec, struct sandstorm_error *error);
+int sandstorm_exec_resize(struct sandstorm_exec *exec, unsigned rows, unsigned columns,
+                          struct sandstorm_error *error);
+/* Lets the command go on without us: sandstorm_exec_wait() returns SANDSTORM_CANCELLED. */
+void sandstorm_exec_detach(struct sandstorm_exec *exec);
+/* Until the end record is here and every byte is taken; with snapshot also without an end record.
+ * -1 means that there is no result, and says why. */
 int sandstorm_exec_wait(struct sandstorm_exec *exec, struct sandstorm_outcome *ret,
                         struct sandstorm_error *error);
 /* Lets go; a command that has not ended follows its client_gone policy. */

@@ -1,5 +1,5 @@
-/* Output on its way out of the client. Gets records from client/exec.c, whose credit grows only as
- * the bytes here are really taken. */
+/* Output on its way out of the client. Gets records from client/exec_output.c, whose credit grows
+ * only as the bytes here are really taken. */
 #include "client/sink.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Standard input on its way into the client; hands what it reads to client/exec.c. */
+/* Standard input on its way into the client; hands what it reads to client/exec_input.c. */
 #include "client/source.h"
 
 #include <errno.h>
@@ -24,16 +24,17 @@ static void want(struct source *source)
 
 static void read_once(struct source *source)
 {
-    uint8_t bytes[SOURCE_READ_MAX];
-    ssize_t n = read(source->config.fd, bytes, (size_t)MIN(source->allowed, sizeof(bytes)));
+    uint8_t bytes[SOURCE_READ_MAX + SOURCE_SPARE];
+    size_t max = (size_t)MIN(source->allowed, SOURCE_READ_MAX);
+    ssize_t n = read(source->config.fd, bytes, max);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     /* An input that cannot be read ends here; the command sees the end of what there was. */
     size_t size = n > 0 ? (size_t)n : 0;
     source->allowed -= size;
     source->ended = size == 0;
-    source->config.input(source->config.owner, bytes, size);
     want(source);
+    source->config.input(source->config.owner, bytes, size); /* may free the source */
 }
 
 static void on_readable(void *userdata, uint32_t events)

@@ -8,12 +8,15 @@ struct source;
 
 struct source_config {
     int fd;
-    /* Up to SOURCE_READ_MAX bytes; size 0 is the end. */
-    void (*input)(void *owner, const void *data, size_t size);
+    /* Up to SOURCE_READ_MAX bytes, with room for SOURCE_SPARE more behind them, for the callee to
+     * change; size 0 is the end. May free the source.
+     */
+    void (*input)(void *owner, void *data, size_t size);
     void *owner;
 };
 
 #define SOURCE_READ_MAX (32u * 1024)
+#define SOURCE_SPARE    1u
 
 int source_new(struct loop *loop, const struct source_config *config, struct source **ret,
                struct err *err) must_use;

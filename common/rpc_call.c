@@ -7,6 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Goes with every status that is the peer's own word, so that one that libgrpc makes of a broken
+ * connection can be told from it. The value is the name of the code. */
+#define ANSWER_KEY "sandstorm-status"
+
 struct outgoing {
     struct outgoing *next;
     grpc_byte_buffer *bytes;
@@ -34,6 +38,7 @@ struct rpc_call {
     bool cut;       /* cancelled, or a send failed: nothing more is started */
     bool ended;     /* RECV_CLOSE or RECV_STATUS is in */
     bool closed;    /* and so told */
+    bool sent;      /* a message has left us */
 
     struct outgoing *first, **last;
     size_t queued;
@@ -283,6 +288,7 @@ static void send_done(struct rpc_op *op)
      * more is started then: the pump may be on its way out. */
     if (!op->ok)
         call->cut = true;
+    call->sent = call->sent || op->ok;
     pump_queue(call);
     if (call->was_full && rpc_call_writable(call)) {
         call->was_full = false;
@@ -306,7 +312,13 @@ static void start_finish(struct rpc_call *call)
         return;
     }
     grpc_slice details = grpc_slice_from_copied_string(call->finish_status.text);
+    grpc_metadata answer = {
+        .key = grpc_slice_from_static_string(ANSWER_KEY),
+        .value = grpc_slice_from_static_string(err_name(call->finish_status.code)),
+    };
     grpc_op op = { .op = GRPC_OP_SEND_STATUS_FROM_SERVER };
+    op.data.send_status_from_server.trailing_metadata_count = 1;
+    op.data.send_status_from_server.trailing_metadata = &answer;
     op.data.send_status_from_server.status =
         (grpc_status_code)err_grpc_status(call->finish_status.code);
     op.data.send_status_from_server.status_details = &details;
@@ -440,6 +452,19 @@ void rpc_call_abort(struct rpc_call *call, const struct err *status)
         return; /* its owner ends it already; the next time it is cut */
     drop_queue(call);
     rpc_call_finish(call, status);
+}
+
+bool rpc_call_sent(const struct rpc_call *call)
+{
+    return call->sent;
+}
+
+bool rpc_call_answered(const struct rpc_call *call)
+{
+    for (size_t i = 0; i < call->trailing_metadata.count; i++)
+        if (grpc_slice_str_cmp(call->trailing_metadata.metadata[i].key, ANSWER_KEY) == 0)
+            return true;
+    return false;
 }
 
 static struct err final_status(const struct rpc_call *call)

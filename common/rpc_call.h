@@ -58,5 +58,9 @@ void rpc_call_resume(struct rpc_call *call);
 void rpc_call_finish(struct rpc_call *call, const struct err *status);
 /* Now, whatever is queued. */
 void rpc_call_cancel(struct rpc_call *call);
+/* Client, once it has closed. Whether a message may have reached the peer; and whether the status
+ * is the peer's own word, not what libgrpc makes of a connection that broke. */
+bool rpc_call_sent(const struct rpc_call *call);
+bool rpc_call_answered(const struct rpc_call *call);
 /* The owner lets go: no callback after this. A call that has not closed is cancelled. */
 void rpc_call_release(struct rpc_call *call);

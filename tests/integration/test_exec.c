@@ -312,7 +312,7 @@ Test(exec, passes_an_interrupt_on_to_the_command)
 Test(exec, kills_the_command_after_a_while_when_the_client_was_killed)
 {
     CLEANUP_CLIENT struct fixture_client client =
-        CLI_START(PIPE_OUT, "exec", BOX, "-c", "echo $$; exec sleep 600");
+        CLI_START(PIPE_OUT, "exec", BOX, "--gone-after", "5s", "-c", "echo $$; exec sleep 600");
     char line[64];
     fixture_read_line(client.out, line, sizeof(line));
     pid_t command = (pid_t)strtol(line, NULL, 10);

@@ -90,7 +90,8 @@ static struct sandstorm_client *connect_client(void)
     struct sandstorm_client *client = NULL;
     struct sandstorm_error error;
     cluster_endpoint(fixture(), endpoint, sizeof(endpoint));
-    const struct sandstorm_client_options options = { endpoint, fixture()->admin };
+    const struct sandstorm_client_options options = { .endpoint = endpoint,
+                                                      .identity_dir = fixture()->admin };
     cr_assert_eq(sandstorm_client_new(&options, &client, &error), 0, "%s", error.text);
     return client;
 }
@@ -110,14 +111,14 @@ static void open_run(struct sandstorm_client *client, struct run *run)
 {
     struct sandstorm_error error;
     const struct sandstorm_exec_options options = {
-        .sandbox = run->box,
-        .command_id = run->id.text,
-        .shell = run->script,
-        .stdin_fd = -1,
-        .stdout_fd = -1,
-        .stderr_fd = -1,
-        .output = take_output,
-        .userdata = run,
+        .spec = { .sandbox = run->box, .command_id = run->id.text, .shell = run->script },
+        .streams = { .stdin_fd = -1,
+                     .stdout_fd = -1,
+                     .stderr_fd = -1,
+                     .output = take_output,
+                     .userdata = run,
+                     /* These cases attach by themselves. */
+                     .give_up_after_ms = 1 },
     };
     run->output[0] = '\0';
     cr_assert_eq(sandstorm_exec_start(client, &options, &run->exec, &error), 0, "%s", error.text);

@@ -36,7 +36,8 @@ static struct sandstorm_client *connect_client(void)
     struct sandstorm_client *client = NULL;
     struct sandstorm_error error;
     cluster_endpoint(fixture(), endpoint, sizeof(endpoint));
-    const struct sandstorm_client_options options = { endpoint, fixture()->admin };
+    const struct sandstorm_client_options options = { .endpoint = endpoint,
+                                                      .identity_dir = fixture()->admin };
     cr_assert_eq(sandstorm_client_new(&options, &client, &error), 0, "%s", error.text);
     return client;
 }
@@ -54,13 +55,12 @@ static struct sandstorm_exec *start_command(struct sandstorm_client *client, con
     struct sandstorm_exec *exec = NULL;
     struct sandstorm_error error;
     const struct sandstorm_exec_options options = {
-        .sandbox = BOX,
-        .shell = shell,
-        .stdin_fd = -1,
-        .stdout_fd = -1,
-        .stderr_fd = -1,
-        .output = count_bytes,
-        .userdata = bytes,
+        .spec = { .sandbox = BOX, .shell = shell },
+        .streams = { .stdin_fd = -1,
+                     .stdout_fd = -1,
+                     .stderr_fd = -1,
+                     .output = count_bytes,
+                     .userdata = bytes },
     };
     cr_assert_eq(sandstorm_exec_start(client, &options, &exec, &error), 0, "%s", error.text);
     return exec;

@@ -20,7 +20,8 @@ static void set_up(void)
     (void)snprintf(path, sizeof(path), "%s/alice", service.dir);
     cr_assert_eq(ca_issue_peer(service.ca, path, IDENTITY_CLIENT, "alice", 3600, &err), 0, "%s",
                  err.text);
-    const struct sandstorm_client_options options = { service.endpoint, path };
+    const struct sandstorm_client_options options = { .endpoint = service.endpoint,
+                                                      .identity_dir = path };
     OK(sandstorm_client_new(&options, &client, &error));
 }
 

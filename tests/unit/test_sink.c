@@ -157,7 +157,7 @@ static unsigned input_ends;
 static struct source *source;
 static size_t allow_more; /* granted again after each piece */
 
-static void on_input(void *owner, const void *bytes, size_t size)
+static void on_input(void *owner, void *bytes, size_t size)
 {
     (void)owner;
     cr_assert_leq(size, SOURCE_READ_MAX);
