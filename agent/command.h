@@ -2,6 +2,8 @@
  * for as long as the runner remembers it, whatever happens to the link. Runner's loop thread. */
 #pragma once
 
+#include "agent/forest.h"
+#include "agent/policy.h"
 #include "agent/spool.h"
 #include "common/ids.h"
 #include "common/loop.h"
@@ -15,20 +17,33 @@
 #define COMMAND_ENV_MAX       2048u
 #define COMMAND_KILL_GRACE_US 5000000u
 #define COMMAND_DRAIN_US      250000u /* how long a dead leader's pipes may stay open */
-#define COMMAND_MS_MAX        (365ull * 86400 * 1000)
+#define COMMAND_PATIENCE_US                                                                        \
+    3000000u /* how long SIGKILL may take: a process may hang in the kernel */
+#define COMMAND_MS_MAX       (365ull * 86400 * 1000)
+#define COMMAND_TERMINAL_MAX 65535u /* rows, and columns */
 
 struct command;
 
 /* What a command needs of its runner. */
 struct command_host {
     struct loop *loop;
-    const struct rlimit *files; /* the limit that commands get; NULL: the runner's own */
+    struct forest *forest;
+    struct state_dir *state;     /* where commands are kept; NULL: in memory alone */
+    const struct policy *policy; /* NULL: everything is allowed */
+    const struct rlimit *files;  /* the limit that commands get; NULL: the runner's own */
+    const char *oom_score_adj;   /* likewise */
     /* The command has something to say, or ended. May come inside command_new(). */
     void (*changed)(void *userdata, struct command *command);
     void *userdata;
 };
 
-enum command_state { COMMAND_RUNNING, COMMAND_DRAINING, COMMAND_ENDED, COMMAND_STATE_COUNT_ };
+enum command_state {
+    COMMAND_RUNNING,
+    COMMAND_CLEARING, /* its leader is reaped; what else is in its tree is being killed */
+    COMMAND_DRAINING,
+    COMMAND_ENDED,
+    COMMAND_STATE_COUNT_
+};
 
 const char *command_state_name(enum command_state state);
 
@@ -40,8 +55,14 @@ int command_new(const struct command_host *host, const struct command_id *id,
 int command_new_refused(const struct command_host *host, const struct command_id *id,
                         const Sandstorm__V1__Start *start, Sandstorm__V1__StartStep step, int error,
                         const char *detail, struct command **ret, struct err *err) must_use;
-/* Kills what still runs. */
+/* A command of an earlier runner, from its file: one that has ended, or is lost. What is left of a
+ * lost one's process is killed where it is certain that it is its. */
+int command_load(const struct command_host *host, const struct command_id *id, struct command **ret,
+                 struct err *err) must_use;
+/* Kills what still runs, and does not wait for it. Its file stays, for the next runner. */
 void command_free(struct command *command);
+/* It is released, and command_free() follows: no runner needs to know it any more. */
+void command_forget_file(struct command *command);
 /* A process that an ended command left behind may still hold a pipe of it: this gives the pipe
  * away, so that the command can go and the process neither blocks nor dies. -1 when there is none
  * (left). */
@@ -53,6 +74,8 @@ enum command_state command_state(const struct command *command);
 bool command_followed(const struct command *command);
 bool command_same_spec(const struct command *command, const ProtobufCBinaryData *digest);
 size_t command_spooled(const struct command *command);
+int64_t command_reserved_us(const struct command *command);
+bool command_is_lost(const struct command *command);
 void command_position(const struct command *command, Sandstorm__V1__CommandPosition *ret);
 
 /* Orders. Each returns true, or false and why not; a refused order changes nothing. */

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
@@ -13,7 +14,12 @@
  * be as large as what it reports. */
 #define DROP_STEP (SPOOL_BYTES_MAX / 8)
 
-#define RETRY_US 100000u /* after a read for which there was no memory */
+#define RETRY_US      100000u /* after a read for which there was no memory */
+#define DISK_RETRY_US 500000u /* of a write for which there was no space */
+
+/* More than the kernel keeps of a terminal's output: a page that can be read, and its buffers
+ * before that, which FIONREAD does not count. */
+#define TERMINAL_UNREAD_MAX (64u * 1024)
 
 static void close_pipe(struct command_pipe *pipe)
 {
@@ -36,6 +42,7 @@ void command_close_pipes(struct command *command)
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
         close_pipe(&command->pipes[i]);
     close_input(&command->input);
+    command_terminal_let_go(command);
 }
 
 int command_take_pipe(struct command *command)
@@ -59,13 +66,13 @@ static bool drops_oldest(const struct command *command)
 /* True when a read may follow. */
 static bool make_room(struct command *command)
 {
-    if (spool_room(&command->spool) > 0)
-        return true;
-    if (!drops_oldest(command))
-        return false;
-    uint64_t held = spool_end(&command->spool) - spool_first(&command->spool);
-    spool_trim(&command->spool, spool_first(&command->spool) + MIN(held, (uint64_t)DROP_STEP));
-    return spool_room(&command->spool) > 0;
+    while (!spool_make_room(&command->spool)) {
+        uint64_t first = spool_first(&command->spool), end = spool_end(&command->spool);
+        if (!drops_oldest(command) || first == end)
+            return false;
+        spool_trim(&command->spool, first + MIN(end - first, (uint64_t)DROP_STEP));
+    }
+    return true;
 }
 
 /* The ledger is closed, but a process that the leader left behind still writes: it must neither
@@ -76,6 +83,16 @@ static void discard(struct command_pipe *pipe)
     ssize_t n = read(pipe->fd, scratch, sizeof(scratch));
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
         close_pipe(pipe);
+}
+
+/* What lies in the pipe; of a terminal, whose buffers cannot be counted, a bound or 0. */
+static uint64_t unread(const struct command_pipe *pipe)
+{
+    int count = 0;
+    struct pollfd poller = { .fd = pipe->fd, .events = POLLIN };
+    if (pipe->command->terminal)
+        return poll(&poller, 1, 0) > 0 && poller.revents & POLLIN ? TERMINAL_UNREAD_MAX : 0;
+    return pipe->fd >= 0 && ioctl(pipe->fd, FIONREAD, &count) == 0 ? (uint64_t)MAX(count, 0) : 0;
 }
 
 static void on_output(void *userdata, uint32_t events)
@@ -89,6 +106,8 @@ static void on_output(void *userdata, uint32_t events)
     }
     if (!make_room(command)) {
         loop_io_want(pipe->io, 0);
+        if (spool_waits_for_disk(&command->spool))
+            loop_timer_start(command->retry, DISK_RETRY_US);
         return;
     }
     ssize_t n = spool_read(&command->spool, pipe->fd, pipe->stream);
@@ -102,7 +121,10 @@ static void on_output(void *userdata, uint32_t events)
     }
     if (n > 0) {
         pipe->bytes += (uint64_t)n;
+        command_keep_position(command);
         pipe->must_read -= MIN(pipe->must_read, (uint64_t)n);
+        if (pipe->must_read > 0)
+            pipe->must_read = MIN(pipe->must_read, unread(pipe));
     } else {
         close_pipe(pipe);
     }
@@ -112,7 +134,8 @@ static void on_output(void *userdata, uint32_t events)
 
 void command_resume_reading(struct command *command)
 {
-    if (spool_room(&command->spool) == 0 && !drops_oldest(command))
+    if (spool_room(&command->spool) == 0 && !spool_waits_for_disk(&command->spool) &&
+        !drops_oldest(command))
         return;
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
         if (command->pipes[i].io)
@@ -121,18 +144,22 @@ void command_resume_reading(struct command *command)
 
 void command_note_unread(struct command *command)
 {
-    for (size_t i = 0; i < ELEMENTS(command->pipes); i++) {
-        int unread = 0;
-        if (command->pipes[i].fd >= 0 && ioctl(command->pipes[i].fd, FIONREAD, &unread) == 0)
-            command->pipes[i].must_read = (uint64_t)MAX(unread, 0);
+    if (command->terminal) {
+        close_input(&command->input);
+        command_terminal_let_go(command);
     }
+    for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
+        command->pipes[i].must_read = unread(&command->pipes[i]);
 }
 
 /* Standard input. */
 
-static void feed(struct command *command)
+/* As much as the command takes; false when it takes no more, ever. */
+static bool write_input(struct command *command)
 {
     struct command_stdin *input = &command->input;
+    if (buf_used(&input->bytes) > 0)
+        buf_peek(&input->bytes, buf_used(&input->bytes) - 1, &input->last, 1);
     while (input->fd >= 0 && buf_used(&input->bytes) > 0) {
         ssize_t n = buf_write(&input->bytes, input->fd);
         if (n < 0 && errno == EAGAIN)
@@ -143,13 +170,35 @@ static void feed(struct command *command)
             close_input(input);
             command->stdin_due = true;
             command_changed(command);
-            return;
+            return false;
         }
-        /* Inline input was never sent, so it is no part of the window. */
+        /* What was never sent (inline input, a terminal's end of file) is no part of the window. */
         window_take(&input->window, MIN((uint64_t)n, input->window.received - input->window.taken));
     }
-    if (input->fd >= 0 && input->eof && buf_used(&input->bytes) == 0)
+    return true;
+}
+
+/* All input is with the command. A pipe is closed; to a terminal its end of file is typed first. */
+static void end_input(struct command *command)
+{
+    struct command_stdin *input = &command->input;
+    uint8_t typed[2];
+    struct err ignored;
+    size_t size = command->terminal && !input->ended ? command_terminal_eof(command, typed) : 0;
+    input->ended = true;
+    if (size > 0 && buf_push(&input->bytes, typed, size, &ignored) == 0 && !write_input(command))
+        return;
+    if (buf_used(&input->bytes) == 0)
         close_input(input);
+}
+
+static void feed(struct command *command)
+{
+    struct command_stdin *input = &command->input;
+    if (!write_input(command))
+        return;
+    if (input->fd >= 0 && input->eof && buf_used(&input->bytes) == 0)
+        end_input(command);
     if (input->io)
         loop_io_want(input->io, buf_used(&input->bytes) > 0 ? EPOLLOUT : 0);
     uint64_t limit;
@@ -242,10 +291,12 @@ static int open_input(struct command *command, Sandstorm__V1__StdinMode mode, in
     return 0;
 }
 
-int command_open_pipes(struct command *command, Sandstorm__V1__StdinMode mode, int child_fds[3],
-                       struct err *err)
+int command_open_pipes(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                       uid_t owner, int child_fds[3], struct err *err)
 {
-    if (open_input(command, mode, &child_fds[0], err) < 0 ||
+    if (spec->terminal)
+        return command_terminal_open(command, spec, owner, child_fds, err);
+    if (open_input(command, spec->stdin_mode, &child_fds[0], err) < 0 ||
         open_output(&command->pipes[0], &child_fds[1], err) < 0 ||
         open_output(&command->pipes[1], &child_fds[2], err) < 0)
         return -1;
@@ -257,7 +308,8 @@ int command_watch_pipes(struct command *command, struct err *err)
     struct command_stdin *input = &command->input;
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++) {
         struct command_pipe *pipe = &command->pipes[i];
-        if (loop_io_new(command->host.loop, pipe->fd, EPOLLIN, on_output, pipe, &pipe->io, err) < 0)
+        if (pipe->fd >= 0 &&
+            loop_io_new(command->host.loop, pipe->fd, EPOLLIN, on_output, pipe, &pipe->io, err) < 0)
             return -1;
     }
     if (input->fd >= 0) {

@@ -1,6 +1,6 @@
 /* What the orchestrator may tell a command that exists: attach, credit, input, signals, cancel,
- * detach. Orders come from agent/runner_orders.c, already unpacked; a refused order changes nothing
- * and is answered in words. */
+ * detach, attend. Orders come from agent/runner_orders.c, already unpacked; a refused order changes
+ * nothing and is answered in words. */
 #include "agent/command-internal.h"
 
 #include <errno.h>
@@ -19,6 +19,20 @@ static bool refuse(struct command_refusal *ret, Sandstorm__V1__RefusalReason rea
 #define HAS_ENDED    SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_ENDED
 #define UNSUPPORTED  SANDSTORM__V1__REFUSAL_REASON__REFUSAL_REASON_UNSUPPORTED
 
+/* Its client_gone policy counts while nobody is attached. */
+static void set_audience(struct command *command, bool client)
+{
+    command->client = client;
+    if (client)
+        loop_timer_stop(command->alone);
+    else if (command->state == COMMAND_RUNNING && command->kill_when_alone &&
+             !loop_timer_running(command->alone))
+        loop_timer_start(command->alone, command->alone_us);
+    /* With nobody listening the policy may have become drop_oldest: go on reading. */
+    if (command->state != COMMAND_ENDED)
+        command_resume_reading(command);
+}
+
 bool command_attach(struct command *command, const Sandstorm__V1__Attach *attach,
                     struct command_refusal *ret)
 {
@@ -26,11 +40,10 @@ bool command_attach(struct command *command, const Sandstorm__V1__Attach *attach
         return refuse(ret, BAD_POSITION, "the ledger does not reach that offset yet");
     window_init(&command->output, attach->from_offset, MAX(attach->limit, attach->from_offset));
     command->speaking = true;
-    command->client = true;
+    set_audience(command, !attach->unattended);
     command->started_due = command->pid > 0;
     command->stdin_due = !command->input.eof || command->input.broken;
     command->ended_due = command->state == COMMAND_ENDED;
-    loop_timer_stop(command->alone);
     command_changed(command);
     return true;
 }
@@ -55,6 +68,7 @@ static bool on_credit(struct command *command, const Sandstorm__V1__CommandOrder
         return refuse(ret, BAD_POSITION, "acknowledged more than there is");
     command->acked = MAX(command->acked, credit->acked);
     spool_trim(&command->spool, credit->acked);
+    command_keep_position(command);
     /* An attach may have gone back behind what is now known to have arrived. */
     if (command->output.sent < credit->acked)
         window_init(&command->output, credit->acked, MAX(command->output.limit, credit->acked));
@@ -94,19 +108,16 @@ static bool on_signal(struct command *command, const Sandstorm__V1__CommandOrder
         return refuse(ret, UNSUPPORTED, "no such signal; use a name like TERM or a number");
     if (command->state != COMMAND_RUNNING)
         return refuse(ret, HAS_ENDED, "the command has ended");
-    if (order->signal->target == SANDSTORM__V1__SIGNAL_TARGET__SIGNAL_TARGET_LEADER)
-        (void)pidfd_send_signal(command->pidfd, number, NULL, 0);
-    else
-        (void)kill(-command->pid, number);
-    return true;
+    bool leader = order->signal->target == SANDSTORM__V1__SIGNAL_TARGET__SIGNAL_TARGET_LEADER;
+    int r = leader ? pidfd_send_signal(command->pidfd, number, NULL, 0)
+                   : tree_signal(command->tree, number, NULL);
+    return r == 0 || refuse(ret, HAS_ENDED, "none of the command's processes takes the signal");
 }
 
 static bool on_resize(struct command *command, const Sandstorm__V1__CommandOrder *order,
                       struct command_refusal *ret)
 {
-    (void)command;
-    (void)order;
-    return refuse(ret, UNSUPPORTED, "the command has no terminal");
+    return command_terminal_resize(command, order->resize, ret);
 }
 
 static bool on_cancel(struct command *command, const Sandstorm__V1__CommandOrder *order,
@@ -124,13 +135,16 @@ static bool on_detach(struct command *command, const Sandstorm__V1__CommandOrder
 {
     (void)order;
     (void)ret;
-    command->client = false;
-    command->speaking = false;
-    if (command->state == COMMAND_RUNNING && command->kill_when_alone)
-        loop_timer_start(command->alone, command->alone_us);
-    /* With nobody listening the policy may have become drop_oldest: go on reading. */
-    if (command->state != COMMAND_ENDED)
-        command_resume_reading(command);
+    set_audience(command, false);
+    return true;
+}
+
+static bool on_attend(struct command *command, const Sandstorm__V1__CommandOrder *order,
+                      struct command_refusal *ret)
+{
+    (void)order;
+    (void)ret;
+    set_audience(command, true);
     return true;
 }
 
@@ -149,6 +163,7 @@ static const struct {
     { SANDSTORM__V1__COMMAND_ORDER__ORDER_RESIZE, on_resize },
     { SANDSTORM__V1__COMMAND_ORDER__ORDER_CANCEL, on_cancel },
     { SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH, on_detach },
+    { SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTEND, on_attend },
 };
 
 bool command_order(struct command *command, const Sandstorm__V1__CommandOrder *order,

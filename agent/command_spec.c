@@ -1,13 +1,15 @@
 /* From a CommandSpec to what execve needs: argv, environment, PATH, working directory. Every field
  * of the spec is either honoured or refused here with words; none is ignored. Called by
- * agent/command.c before anything is created. */
+ * agent/command_prepare.c before anything is created. */
 #include "agent/command-internal.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
+
+#define NICE_MIN (-20)
+#define NICE_MAX 19
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -23,18 +25,54 @@ static int check_supported(const Sandstorm__V1__CommandSpec *spec, struct err *e
         bool asked;
         const char *name;
     } rows[] = {
-        { *spec->user, "user" },
-        { *spec->group, "group" },
-        { spec->umask_choice_case != SANDSTORM__V1__COMMAND_SPEC__UMASK_CHOICE__NOT_SET, "umask" },
-        { spec->nice != 0, "nice" },
-        { spec->n_rlimits > 0, "rlimits" },
-        { spec->limits != NULL, "limits" },
-        { spec->terminal != NULL, "terminal" },
-        { spec->spool_bytes > SPOOL_BYTES_MAX, "spool_bytes" },
+        { spec->spool_bytes > SPOOL_COMMAND_MAX, "spool_bytes" },
     };
     for (size_t i = 0; i < ELEMENTS(rows); i++)
         if (rows[i].asked)
             return unsupported(rows[i].name, err);
+    return 0;
+}
+
+/* An enum of the schema that is newer than we are. */
+static int check_choices(const Sandstorm__V1__CommandSpec *spec, struct err *err)
+{
+    const struct {
+        unsigned value, max;
+        const char *name;
+    } rows[] = {
+        { spec->stdin_mode, SANDSTORM__V1__STDIN_MODE__STDIN_MODE_INLINE, "stdin_mode" },
+        { spec->output_policy, SANDSTORM__V1__OUTPUT_POLICY__OUTPUT_POLICY_DROP_OLDEST,
+          "output_policy" },
+        { spec->client_gone, SANDSTORM__V1__CLIENT_GONE_POLICY__CLIENT_GONE_POLICY_KILL_AFTER,
+          "client_gone" },
+        { spec->limits ? spec->limits->mode : 0, SANDSTORM__V1__LIMIT_MODE__LIMIT_MODE_BEST_EFFORT,
+          "limits.mode" },
+    };
+    for (size_t i = 0; i < ELEMENTS(rows); i++)
+        if (rows[i].value > rows[i].max)
+            return err_errno(err, EINVAL, "%s has a value that this runner does not know: %u",
+                             rows[i].name, rows[i].value);
+    return 0;
+}
+
+static int check_numbers(const Sandstorm__V1__CommandSpec *spec, struct err *err)
+{
+    if (spec->timeout_ms > COMMAND_MS_MAX || spec->kill_grace_ms > COMMAND_MS_MAX ||
+        spec->client_gone_after_ms > COMMAND_MS_MAX)
+        return err_errno(err, EINVAL, "a time is longer than a year");
+    if (spec->stdin_data.len > COMMAND_STDIN_WINDOW)
+        return err_errno(err, EINVAL, "stdin_data is longer than %u bytes", COMMAND_STDIN_WINDOW);
+    if (spec->umask_choice_case == SANDSTORM__V1__COMMAND_SPEC__UMASK_CHOICE_UMASK &&
+        spec->umask > 0777)
+        return err_errno(err, EINVAL, "the umask %#o is above 0777", spec->umask);
+    if (spec->nice < NICE_MIN || spec->nice > NICE_MAX)
+        return err_errno(err, EINVAL, "the niceness %d is not between %d and %d", spec->nice,
+                         NICE_MIN, NICE_MAX);
+    if (spec->limits && spec->limits->cpu_millis &&
+        (spec->limits->cpu_millis < TREE_CPU_MILLIS_MIN ||
+         spec->limits->cpu_millis > TREE_CPU_MILLIS_MAX))
+        return err_errno(err, EINVAL, "limits.cpu_millis is not between %u and %u",
+                         TREE_CPU_MILLIS_MIN, TREE_CPU_MILLIS_MAX);
     return 0;
 }
 
@@ -61,14 +99,8 @@ int command_spec_check(const Sandstorm__V1__CommandSpec *spec, struct err *err)
     if (*spec->cwd && *spec->cwd != '/')
         return err_errno(err, EINVAL, "the working directory \"%.200s\" is not absolute",
                          spec->cwd);
-    if (spec->stdin_mode > SANDSTORM__V1__STDIN_MODE__STDIN_MODE_INLINE ||
-        spec->stdin_data.len > COMMAND_STDIN_WINDOW)
-        return err_errno(err, EINVAL, "stdin_mode is unknown or stdin_data longer than %u bytes",
-                         COMMAND_STDIN_WINDOW);
-    if (spec->timeout_ms > COMMAND_MS_MAX || spec->kill_grace_ms > COMMAND_MS_MAX ||
-        spec->client_gone_after_ms > COMMAND_MS_MAX)
-        return err_errno(err, EINVAL, "a time is longer than a year");
-    if (check_environment(spec, err) < 0)
+    if (check_choices(spec, err) < 0 || check_numbers(spec, err) < 0 ||
+        check_environment(spec, err) < 0 || command_terminal_check(spec->terminal, err) < 0)
         return -1;
     return check_supported(spec, err);
 }
@@ -111,20 +143,17 @@ static int put_env(struct environment *env, const char *name, const char *value,
     return 0;
 }
 
-static int make_environment(const Sandstorm__V1__CommandSpec *spec, const struct passwd *user,
-                            char ***ret, struct err *err)
+static int make_environment(const Sandstorm__V1__CommandSpec *spec, const struct command_id *id,
+                            const struct command_user *user, char ***ret, struct err *err)
 {
     const struct {
         const char *name, *value;
     } base[] = {
-        { "PATH", DEFAULT_PATH },
-        { "HOME", user ? user->pw_dir : "/" },
-        { "USER", user ? user->pw_name : "root" },
-        { "LOGNAME", user ? user->pw_name : "root" },
-        { "SHELL", user && *user->pw_shell ? user->pw_shell : "/bin/sh" },
-        { "LANG", "C.UTF-8" },
+        { "PATH", DEFAULT_PATH },    { "HOME", user->home },   { "USER", user->name },
+        { "LOGNAME", user->name },   { "SHELL", user->shell }, { "LANG", "C.UTF-8" },
+        { TREE_VARIABLE, id->text },
     };
-    struct environment env = { .capacity = ELEMENTS(base) + spec->n_env };
+    struct environment env = { .capacity = ELEMENTS(base) + 1 + spec->n_env };
     env.items = calloc(env.capacity + 1, sizeof(*env.items));
     if (!env.items)
         return err_nomem(err);
@@ -132,34 +161,32 @@ static int make_environment(const Sandstorm__V1__CommandSpec *spec, const struct
     for (size_t i = 0; !spec->env_clear && i < ELEMENTS(base); i++)
         if (put_env(&env, base[i].name, base[i].value, err) < 0)
             return -1;
+    if (spec->terminal && put_env(&env, "TERM", command_terminal_type(spec->terminal), err) < 0)
+        return -1;
     for (size_t i = 0; i < spec->n_env; i++)
         if (put_env(&env, spec->env[i]->name, spec->env[i]->value, err) < 0)
             return -1;
     return 0;
 }
 
-int command_spec_exec(const Sandstorm__V1__CommandSpec *spec, struct command_exec *ret,
-                      struct err *err)
+int command_spec_exec(const Sandstorm__V1__CommandSpec *spec, const struct command_id *id,
+                      struct command_exec *exec, struct err *err)
 {
-    struct command_exec exec = { .path = DEFAULT_PATH };
-    const struct passwd *user = getpwuid(geteuid());
-    const char *home = user && *user->pw_dir ? user->pw_dir : "/";
-    const char *cwd = *spec->cwd ? spec->cwd : access(home, X_OK) == 0 ? home : "/";
-    if (make_argv(spec, &exec.argv, err) < 0 ||
-        make_environment(spec, user, &exec.environment, err) < 0) {
-        command_exec_free(&exec);
-        return -1;
-    }
-    exec.cwd = strdup(cwd);
-    if (!exec.cwd) {
-        command_exec_free(&exec);
+    exec->path = DEFAULT_PATH;
+    exec->cwd_or_root = !*spec->cwd; /* nobody asked for the home in particular */
+    exec->cwd = strdup(*spec->cwd ? spec->cwd : exec->user.home);
+    if (!exec->cwd)
         return err_nomem(err);
-    }
-    for (char **item = exec.environment; *item; item++)
+    if (make_argv(spec, &exec->argv, err) < 0 ||
+        make_environment(spec, id, &exec->user, &exec->environment, err) < 0)
+        return -1;
+    for (char **item = exec->environment; *item; item++)
         if (strncmp(*item, "PATH=", 5) == 0)
-            exec.path = *item + 5;
-    *ret = exec;
-    return 0;
+            exec->path = *item + 5;
+    exec->nice = spec->nice;
+    exec->umask = spec->umask;
+    exec->has_umask = spec->umask_choice_case == SANDSTORM__V1__COMMAND_SPEC__UMASK_CHOICE_UMASK;
+    return command_rlimits_parse(spec, exec->rlimits, &exec->rlimit_count, err);
 }
 
 static void free_strings(char **items)
@@ -174,5 +201,6 @@ void command_exec_free(struct command_exec *exec)
     free_strings(exec->argv);
     free_strings(exec->environment);
     free(exec->cwd);
+    command_user_done(&exec->user);
     *exec = (struct command_exec){ 0 };
 }

@@ -3,6 +3,7 @@
 
 #include "agent/command.h"
 #include "agent/drainer.h"
+#include "agent/oom.h"
 #include "agent/released.h"
 #include "agent/runner.h"
 #include "common/daemon.h"
@@ -25,6 +26,9 @@ struct runner {
     struct loop *loop;
     struct daemon *daemon;
     struct command_host host;
+    struct forest *forest;
+    struct policy *policy; /* NULL: everything is allowed */
+    char oom_score_adj[OOM_TEXT_MAX];
     char *socket_path;
     uid_t link_uid;
     int listen_fd;
@@ -34,6 +38,7 @@ struct runner {
 
     struct runner_entry *commands; /* hash by id, in order of arrival */
     struct runner_entry *ready;    /* fair queue */
+    struct state_dir *state;       /* NULL: nothing outlives this process */
     struct released *released;
     struct drainer *drainer;
     struct rlimit files;
@@ -48,7 +53,12 @@ struct runner_entry *runner_find(struct runner *runner, const struct command_id 
 unsigned runner_count_running(const struct runner *runner);
 /* It has something to say: it is queued, and the link hears of it when it is its turn. */
 void runner_note_ready(struct runner *runner, struct runner_entry *entry);
+/* The limits that can be enforced here: "memory,pids". */
+#define RUNNER_ENFORCES_MAX 64u
+void runner_enforces(const struct runner *runner, char ret[RUNNER_ENFORCES_MAX]);
 void runner_forget(struct runner *runner, struct runner_entry *entry);
+/* Its end is safe with the orchestrator, or it has to make room: only its id stays known. */
+void runner_release(struct runner *runner, struct runner_entry *entry);
 void runner_link_gone(struct runner *runner);
 void runner_maybe_quit(struct runner *runner);
 
@@ -71,6 +81,9 @@ void runner_link_refuse(struct runner_link *link, const struct command_id *id,
 bool runner_link_dead(const struct runner_link *link);
 /* Says that a released command was ordered again. */
 void runner_link_say_released(struct runner_link *link, const struct command_id *id);
+
+/* runner_recover.c */
+int runner_recover(struct runner *runner, struct err *err) must_use;
 
 /* runner_orders.c */
 /* One packet from the link. -1 when it breaks the protocol: the link is cut. */

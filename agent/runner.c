@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <libgen.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -44,6 +45,14 @@ void runner_forget(struct runner *runner, struct runner_entry *entry)
         drainer_adopt(runner->drainer, held);
     command_free(entry->command);
     free(entry);
+}
+
+void runner_release(struct runner *runner, struct runner_entry *entry)
+{
+    /* In this order: a crash in between leaves a file whose id is known as released. */
+    released_add(runner->released, &entry->id);
+    command_forget_file(entry->command);
+    runner_forget(runner, entry);
 }
 
 /* Every command has ended, and the link has heard what there was to say. */
@@ -203,6 +212,16 @@ static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *e
 
 /* Life. */
 
+static int open_state(struct runner *runner, const struct runner_config *config, struct err *err)
+{
+    uint64_t quota = config->spool_quota ? config->spool_quota : STATE_QUOTA_DEFAULT;
+    if (!config->state_dir)
+        return 0;
+    if (state_dir_open(config->state_dir, quota, &runner->state, err) < 0)
+        return -1;
+    return released_open(runner->released, runner->state, err);
+}
+
 static void on_accept_again(void *userdata)
 {
     struct runner *runner = userdata;
@@ -242,6 +261,10 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
     runner->link_uid = config->link_uid;
     runner->strangers = LOG_LIMIT(STRANGERS_PERIOD_US, STRANGERS_LOGGED);
     struct command_id instance;
+    const struct forest_config trees = {
+        .subreaper = config->subreaper,
+        .cgroups = config->cgroups ? config->socket : NULL,
+    };
     if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
         (config->forward_logs && forward_logs(runner, err) < 0) ||
         daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
@@ -249,6 +272,8 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         drainer_new(runner->loop, &runner->drainer, err) < 0 ||
         loop_timer_new(runner->loop, on_accept_again, runner, &runner->accept_again, err) < 0 ||
         loop_timer_new(runner->loop, on_patience_over, runner, &runner->patience, err) < 0 ||
+        (config->policy && policy_new(config->policy, &runner->policy, err) < 0) ||
+        open_state(runner, config, err) < 0 ||
         open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
         goto fail;
     /* From here on the socket is ours to remove. */
@@ -258,14 +283,25 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         goto fail;
     }
     (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
+    /* What an earlier life left is ended, so only who has the socket may do it. */
+    if (forest_new(runner->loop, &trees, &runner->forest, err) < 0)
+        goto fail;
     runner->files = config->files;
+    if (config->oom_score_adj)
+        (void)snprintf(runner->oom_score_adj, sizeof(runner->oom_score_adj), "%s",
+                       config->oom_score_adj);
     runner->host = (struct command_host){
         .loop = runner->loop,
+        .forest = runner->forest,
+        .policy = runner->policy,
+        .oom_score_adj = *runner->oom_score_adj ? runner->oom_score_adj : NULL,
+        .state = runner->state,
         .files = runner->files.rlim_max ? &runner->files : NULL,
         .changed = on_command_changed,
         .userdata = runner,
     };
-    if (loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
+    if ((runner->state && runner_recover(runner, err) < 0) ||
+        loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
                     &runner->listen_io, err) < 0)
         goto fail;
     *ret = runner;
@@ -275,8 +311,30 @@ fail:
     return -1;
 }
 
+static void say_what_is_enforced(const struct runner *runner)
+{
+    char enforces[RUNNER_ENFORCES_MAX];
+    runner_enforces(runner, enforces);
+    log_info("processes of commands",
+             LF_STR("held_by", forest_means_name(forest_means(runner->forest))),
+             LF_STR("enforces", *enforces ? enforces : "no limits"),
+             LF_STR("why_not", forest_why_not(runner->forest)));
+}
+
+void runner_enforces(const struct runner *runner, char ret[RUNNER_ENFORCES_MAX])
+{
+    unsigned mask = forest_enforces(runner->forest);
+    size_t used = 0;
+    ret[0] = '\0';
+    for (unsigned i = 0; i < TREE_LIMIT_COUNT_; i++)
+        if (mask & 1u << i)
+            used += (size_t)snprintf(ret + used, RUNNER_ENFORCES_MAX - used, "%s%s",
+                                     used ? "," : "", tree_limit_name((enum tree_limit)i));
+}
+
 int runner_run(struct runner *runner, struct err *err)
 {
+    say_what_is_enforced(runner);
     log_info("runner ready", LF_STR("socket", runner->socket_path));
     daemon_ready("listening on %s", runner->socket_path);
     return loop_run(runner->loop, err);
@@ -292,7 +350,10 @@ void runner_free(struct runner *runner)
     HASH_ITER (hh, runner->commands, entry, next)
         runner_forget(runner, entry);
     released_free(runner->released);
+    state_dir_free(runner->state);
     drainer_free(runner->drainer);
+    forest_free(runner->forest);
+    policy_free(runner->policy);
     loop_timer_free(runner->accept_again);
     loop_timer_free(runner->patience);
     loop_io_free(runner->listen_io);

@@ -2,6 +2,7 @@
  * socket for the one link, and has neither network nor TLS. Root object; one thread. */
 #pragma once
 
+#include "agent/policy.h"
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -19,13 +20,23 @@
 #define RUNNER_STOP_GRACE_US 3000000u
 #define RUNNER_STOP_US       5000000u
 
+/* stdin, stdout, stderr, pidfd, control group and a watch on it, and its file. */
+#define RUNNER_FILES_PER_COMMAND 7u
+
 struct runner;
 
 struct runner_config {
     const char *socket;
+    const char *state_dir; /* absolute; NULL: nothing outlives this process */
+    uint64_t spool_quota;  /* bytes of output in files; 0: the default */
     uid_t link_uid;      /* the only peer that is listened to, besides root */
     struct rlimit files; /* the limit of open files that commands get; all zero: the runner's */
     bool forward_logs;   /* taps the process's log, see common/log_ring.h */
+    bool subreaper; /* takes in the orphans of commands; else process groups are all there is */
+    bool cgroups;   /* a control group for each command, where the machine lets us */
+    const char *oom_score_adj; /* of commands; NULL: the runner's own */
+    /* What this VM allows; NULL: everything. */
+    const struct policy_settings *policy;
 };
 
 int runner_new(const struct runner_config *config, struct runner **ret, struct err *err) must_use;

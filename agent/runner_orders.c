@@ -21,6 +21,7 @@ static Sandstorm__V1__OrderKind kind_of(const Sandstorm__V1__CommandOrder *order
         [SANDSTORM__V1__COMMAND_ORDER__ORDER_DETACH] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_DETACH,
         [SANDSTORM__V1__COMMAND_ORDER__ORDER_RELEASE] =
             SANDSTORM__V1__ORDER_KIND__ORDER_KIND_RELEASE,
+        [SANDSTORM__V1__COMMAND_ORDER__ORDER_ATTEND] = SANDSTORM__V1__ORDER_KIND__ORDER_KIND_ATTEND,
     };
     return (size_t)order->order_case < ELEMENTS(kinds)
                ? kinds[order->order_case]
@@ -55,8 +56,7 @@ static void evict_ended(struct runner *runner)
              LF_STR("command", victim->id.text));
     if (command_followed(victim->command))
         runner_link_say_released(runner->link, &victim->id);
-    released_add(runner->released, &victim->id);
-    runner_forget(runner, victim);
+    runner_release(runner, victim);
 }
 
 static int make_command(struct runner *runner, const struct command_id *id,
@@ -64,6 +64,11 @@ static int make_command(struct runner *runner, const struct command_id *id,
 {
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX)
         evict_ended(runner);
+    struct err why = { 0 };
+    if (policy_check_count(runner->policy, runner_count_running(runner), &why) < 0)
+        return command_new_refused(&runner->host, id, start,
+                                   SANDSTORM__V1__START_STEP__START_STEP_POLICY, why.sys_errno,
+                                   why.text, ret, err);
     const char *refusal = NULL;
     int error = EAGAIN;
     if (HASH_COUNT(runner->commands) >= RUNNER_COMMANDS_MAX) {
@@ -135,8 +140,7 @@ static bool on_release(struct runner *runner, struct runner_entry *entry,
         };
         return false;
     }
-    released_add(runner->released, &entry->id);
-    runner_forget(runner, entry);
+    runner_release(runner, entry);
     runner_link_status_changed(runner->link);
     return true;
 }

@@ -251,6 +251,11 @@ int loop_child_new(struct loop *loop, int pidfd, loop_child_fn fn, void *userdat
     return 0;
 }
 
+void loop_child_reap(struct loop_child *child)
+{
+    on_child(child, EPOLLIN);
+}
+
 void loop_child_free(struct loop_child *child)
 {
     if (!child)

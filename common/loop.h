@@ -49,6 +49,8 @@ typedef void (*loop_child_fn)(void *userdata, const siginfo_t *info, const struc
 int loop_child_new(struct loop *loop, int pidfd, loop_child_fn fn, void *userdata,
                    struct loop_child **ret, struct err *err) must_use;
 void loop_child_free(struct loop_child *child);
+/* Now, if it has ended, and not when the loop comes to it: calls fn. */
+void loop_child_reap(struct loop_child *child);
 
 /* The signal must be blocked in every thread; loop_signals_block() before the first thread. */
 typedef void (*loop_signal_fn)(void *userdata, int signal);

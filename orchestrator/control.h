@@ -10,6 +10,7 @@
 #define CONTROL_PAGE_MAX     200u
 #define CONTROL_WATCHES_MAX  1024u
 #define CONTROL_READY_MAX    1024u /* calls that wait for a sandbox */
+#define CONTROL_COMMAND_WAITS_MAX 1024u /* and for commands */
 #define CONTROL_READY_MS     600000u
 #define CONTROL_READY_MAX_MS 3600000u
 
@@ -47,6 +48,7 @@ CONTROL_LATER(control_signal_command);
 CONTROL_LATER(control_cancel_command);
 CONTROL_LATER(control_write_stdin);
 CONTROL_LATER(control_close_stdin);
+void control_command_stop(struct orchestrator *orchestrator);
 /* control_logs.c */
 int control_stream_logs(void *userdata, struct rpc_call *call, struct err *err);
 /* control_token.c */

@@ -2,12 +2,12 @@
  * store's thread (orchestrator/store_commands.c); what the caller may see of them, and in which
  * state a command is, is decided on the loop. A page of which nothing was left is followed by the
  * next one before there is an answer. */
-#include "orchestrator/control.h"
+#include "orchestrator/control_command.h"
 
+#include "common/selector.h"
 #include "common/wire.h"
-#include "orchestrator/clients.h"
+#include "orchestrator/command_lookup.h"
 #include "orchestrator/history.h"
-#include "orchestrator/label_messages.h"
 #include "orchestrator/orchestrator-internal.h"
 
 #include <stdio.h>
@@ -20,24 +20,19 @@
 #define ROUNDS_MAX     16u  /* pages read for one answer; then it is short, and the next goes on */
 #define STATE_COUNT    (SANDSTORM__V1__COMMAND_STATE__COMMAND_STATE_UNKNOWN + 1)
 
-struct item {
-    struct command_record record;
-    Sandstorm__V1__CommandState state;
-    Sandstorm__V1__Command message;
-    struct label_messages labels;
-    ProtobufCMessage *outcome;
-};
-
 struct list_job {
     struct control_job control;
     char sandbox_id[SANDBOX_ID_MAX + 1], id[COMMAND_ID_LEN + 1];
     struct command_filter filter;
+    struct selector selector;
+    int64_t since_ms, until_ms;
+    char ordered_by[STORE_ACTOR_MAX];
     bool any_state, states[STATE_COUNT];
     unsigned wanted, kept, rounds;
     size_t bytes, fields;
     unsigned asked, count; /* rows of the store */
     struct command_record rows[CONTROL_PAGE_MAX];
-    struct item items[CONTROL_PAGE_MAX];
+    struct command_item items[CONTROL_PAGE_MAX];
     Sandstorm__V1__Command *pointers[CONTROL_PAGE_MAX];
 };
 
@@ -47,18 +42,6 @@ static int list_work(struct store_job *job, struct store_tx *tx, struct err *err
     /* Where much is filtered out, a small page is not searched for in small steps. */
     list->asked = list->rounds ? CONTROL_PAGE_MAX : list->wanted;
     return store_command_list(tx, &list->filter, list->rows, list->asked, &list->count, err);
-}
-
-/* Commands of a sandbox that is gone have no labels to hold a scope against, nor have those of an
- * earlier machine of that name. */
-static bool sees(const struct list_job *list, const struct command_record *record)
-{
-    struct orchestrator *orchestrator = list->control.orchestrator;
-    const struct sandbox *sandbox = registry_find(orchestrator->registry, record->sandbox_id);
-    const struct client *client = clients_find(orchestrator->clients, list->control.peer.name);
-    bool same = sandbox && record->ordered_ms >= sandbox->enrolled_ms;
-    return same ? access_sees(orchestrator, &list->control.peer, sandbox)
-                : client && !*client->scope;
 }
 
 /* False when it does not fit any more. */
@@ -71,10 +54,19 @@ static bool keep(struct list_job *list, const struct command_record *record,
         return false;
     list->bytes += bytes;
     list->fields += fields;
-    struct item *item = &list->items[list->kept++];
+    struct command_item *item = &list->items[list->kept++];
     item->record = *record;
     item->state = state;
     return true;
+}
+
+/* What the store has no index for. */
+static bool is_asked_for(const struct list_job *list, const struct command_record *record)
+{
+    return record->ordered_ms >= list->since_ms &&
+           (!list->until_ms || record->ordered_ms < list->until_ms) &&
+           (!*list->ordered_by || strcmp(list->ordered_by, record->ordered_by) == 0) &&
+           selector_matches(&list->selector, record->labels, NULL);
 }
 
 /* False when the answer is full. */
@@ -83,35 +75,14 @@ static bool take_rows(struct list_job *list)
     for (unsigned i = 0; i < list->count; i++) {
         const struct command_record *record = &list->rows[i];
         Sandstorm__V1__CommandState state = history_state(list->control.orchestrator, record);
-        bool shown = sees(list, record) && (list->any_state || list->states[state]);
+        bool shown = is_asked_for(list, record) &&
+                     command_visible(list->control.orchestrator, &list->control.peer, record) &&
+                     (list->any_state || list->states[state]);
         if (shown && (list->kept == list->wanted || !keep(list, record, state)))
             return false;
         list->filter.before = record->number;
     }
     return list->kept < list->wanted;
-}
-
-static int describe(struct item *item, struct err *err)
-{
-    struct command_record *record = &item->record;
-    Sandstorm__V1__Command *message = &item->message;
-    sandstorm__v1__command__init(message);
-    message->id = record->id;
-    message->sandbox_id = record->sandbox_id;
-    message->state = item->state;
-    message->ordered_by = record->ordered_by;
-    message->ordered_unix_ms = record->ordered_ms;
-    message->started_unix_ms = record->started_ms;
-    message->ended_unix_ms = record->ended_ms;
-    message->pid = record->pid;
-    message->end_offset = record->end_offset;
-    message->n_labels = label_messages_fill(&item->labels, record->labels);
-    message->labels = item->labels.pointers;
-    if (record->ended_ms && wire_unpack(&sandstorm__v1__outcome__descriptor, record->outcome,
-                                        record->outcome_size, &item->outcome, err) < 0)
-        return err_wrap(err, "the outcome of command %s in the store", record->id);
-    message->outcome = (Sandstorm__V1__Outcome *)item->outcome;
-    return 0;
 }
 
 static void answer(struct list_job *list, bool more)
@@ -122,7 +93,7 @@ static void answer(struct list_job *list, bool more)
     int r = 0;
     unsigned kept = list->kept;
     for (unsigned i = 0; i < kept && r == 0; i++) {
-        r = describe(&list->items[i], &err);
+        r = command_item_fill(list->control.orchestrator, &list->items[i], &err);
         list->pointers[i] = &list->items[i].message;
     }
     response.n_commands = kept;
@@ -137,7 +108,7 @@ static void answer(struct list_job *list, bool more)
     else
         rpc_ticket_reply(list->control.ticket, &response.base);
     for (unsigned i = 0; i < kept; i++)
-        wire_free(list->items[i].outcome);
+        command_item_done(&list->items[i]);
     free(list);
 }
 
@@ -191,8 +162,14 @@ static int read_request(const Sandstorm__V1__ListCommandsRequest *request, struc
     struct command_id id;
     if ((*request->sandbox_id && sandbox_id_check(request->sandbox_id, err) < 0) ||
         (*request->command_id && command_id_parse(request->command_id, &id, err) < 0) ||
-        read_token(request->page_token, &list->filter.before, err) < 0)
+        read_token(request->page_token, &list->filter.before, err) < 0 ||
+        selector_parse(request->selector, &list->selector, err) < 0)
         return -1;
+    if (strlen(request->ordered_by) >= sizeof(list->ordered_by))
+        return err_set(err, ERR_INVALID, "nobody has such a long name; give it as \"client/ann\"");
+    (void)snprintf(list->ordered_by, sizeof(list->ordered_by), "%s", request->ordered_by);
+    list->since_ms = request->since_unix_ms;
+    list->until_ms = request->until_unix_ms;
     (void)snprintf(list->sandbox_id, sizeof(list->sandbox_id), "%s", request->sandbox_id);
     (void)snprintf(list->id, sizeof(list->id), "%s", request->command_id);
     list->filter.sandbox_id = list->sandbox_id;
@@ -214,20 +191,3 @@ int control_list_commands(void *userdata, struct rpc_ticket *ticket,
     }
     return control_job_submit(&list->control, list_work, list_done, false, err);
 }
-
-#define COMING(name)                                                                               \
-    CONTROL_LATER(name)                                                                            \
-    {                                                                                              \
-        (void)userdata;                                                                            \
-        (void)ticket;                                                                              \
-        (void)request;                                                                             \
-        return err_set(err, ERR_UNIMPLEMENTED, "this orchestrator cannot do that");                \
-    }
-
-COMING(control_start_command)
-COMING(control_get_command)
-COMING(control_wait_command)
-COMING(control_signal_command)
-COMING(control_cancel_command)
-COMING(control_write_stdin)
-COMING(control_close_stdin)

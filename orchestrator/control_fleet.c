@@ -2,7 +2,7 @@
  * through the guard; each change is in the store before it is in the registry. Next:
  * orchestrator/store_sandboxes.c, then orchestrator/liveness.c for those who watch. */
 #include "orchestrator/control.h"
-#include "orchestrator/exec.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/history.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
@@ -199,7 +199,7 @@ static void remove_done(struct store_job *job)
                           SESSION_SUPERSEDED_MS,
                           "this sandbox was removed; a token from 'sandstorm token create' lets it "
                           "join again");
-        exec_sandbox_gone(sandbox, "was removed");
+        relay_sandbox_gone(sandbox, "was removed");
         control_watch_left(orchestrator, sandbox, sandbox->labels, sandbox->reported, true);
         history_removed(orchestrator->history, sandbox->id);
         liveness_remove(orchestrator, sandbox);

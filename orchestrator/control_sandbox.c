@@ -1,7 +1,7 @@
 /* SandboxService: the registry as clients see it, each what is in its scope. Requests come through
  * the guard; events and revocations take a turn through the store. */
 #include "orchestrator/control.h"
-#include "orchestrator/exec.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
 #include "orchestrator/session.h"
@@ -190,7 +190,7 @@ static void revoke_done(struct store_job *job)
                           SESSION_SUPERSEDED_MS,
                           "this sandbox was revoked; a token from 'sandstorm token create "
                           "--sandbox' lets it join again");
-        exec_sandbox_gone(sandbox, "was revoked");
+        relay_sandbox_gone(sandbox, "was revoked");
         liveness_changed(revoke->control.orchestrator, sandbox);
         sandbox_describe(sandbox, &description);
         response.sandbox = &description.message;

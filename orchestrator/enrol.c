@@ -8,7 +8,7 @@
 #include "orchestrator/audit.h"
 #include "orchestrator/clients.h"
 #include "orchestrator/control.h"
-#include "orchestrator/exec.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
 #include "orchestrator/session.h"
@@ -66,7 +66,7 @@ static int take_sandbox(struct enrol *enrol, struct err *err)
         session_close(sandbox->session, SANDSTORM__V1__GOODBYE_REASON__GOODBYE_REASON_REVOKED,
                       SESSION_SUPERSEDED_MS, "this sandbox was enrolled again with another key");
     /* What was ordered from the one machine is not started on the other. */
-    exec_sandbox_gone(sandbox, "was enrolled again, as another machine");
+    relay_sandbox_gone(sandbox, "was enrolled again, as another machine");
     return 0;
 }
 

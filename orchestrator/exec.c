@@ -1,7 +1,7 @@
-/* The client's side of an exec: CommandService.Exec. Streams come from common/rpc_server.c; the
- * open message is judged and orders the command (orchestrator/exec_admit.c), later messages are
- * passed on (orchestrator/exec_orders.c), and the answers come from orchestrator/exec_events.c. A
- * client that goes away leaves the command to its own policy. */
+/* The client's side of a command: CommandService.Exec. Streams come from common/rpc_server.c; the
+ * open message is judged (orchestrator/admission.c), then the client joins the command's relay
+ * (orchestrator/relay.c): later messages are passed on to it, and what it has is sent by
+ * orchestrator/exec_output.c. A client that goes away leaves the command to its own policy. */
 #include "orchestrator/exec-internal.h"
 
 #include "common/wire.h"
@@ -10,40 +10,24 @@
 #include <string.h>
 
 static const char *const state_names[EXEC_STATE_COUNT_] = {
-    [EXEC_NEW] = "new",         [EXEC_ADMITTING] = "admitting", [EXEC_PENDING] = "pending",
-    [EXEC_RUNNING] = "running", [EXEC_ENDED] = "ended",         [EXEC_CLOSING] = "closing",
+    [EXEC_NEW] = "new",     [EXEC_ADMITTING] = "admitting", [EXEC_FOLLOWING] = "following",
+    [EXEC_ENDED] = "ended", [EXEC_CLOSING] = "closing",
 };
 
 static const bool transitions[EXEC_STATE_COUNT_][EXEC_STATE_COUNT_] = {
     [EXEC_NEW] = { [EXEC_ADMITTING] = true, [EXEC_CLOSING] = true },
-    [EXEC_ADMITTING] = { [EXEC_PENDING] = true, [EXEC_CLOSING] = true },
-    [EXEC_PENDING] = { [EXEC_RUNNING] = true, [EXEC_CLOSING] = true },
-    [EXEC_RUNNING] = { [EXEC_ENDED] = true, [EXEC_CLOSING] = true },
+    [EXEC_ADMITTING] = { [EXEC_FOLLOWING] = true, [EXEC_CLOSING] = true },
+    [EXEC_FOLLOWING] = { [EXEC_ENDED] = true, [EXEC_CLOSING] = true },
     [EXEC_ENDED] = { [EXEC_CLOSING] = true },
 };
 
 void exec_set_state(struct exec *exec, enum exec_state state)
 {
     assert(transitions[exec->state][state]);
-    log_debug("exec state", LF_STR("command", exec->id.text),
+    log_debug("exec state", LF_STR("command", exec->relay ? exec->relay->id.text : ""),
               LF_STR("from", state_names[exec->state]), LF_STR("to", state_names[state]));
     exec->state = state;
     loop_timer_stop(exec->deadline);
-}
-
-struct exec *exec_find(struct sandbox *sandbox, const struct command_id *id)
-{
-    struct exec *exec;
-    HASH_FIND(hh, sandbox->execs, id->text, COMMAND_ID_LEN, exec);
-    return exec;
-}
-
-static void leave_sandbox(struct exec *exec)
-{
-    if (!exec->sandbox)
-        return;
-    HASH_DEL(exec->sandbox->execs, exec);
-    exec->sandbox = NULL;
 }
 
 /* To the client. */
@@ -59,7 +43,7 @@ void exec_reply(struct exec *exec, Sandstorm__V1__ExecResponse *response)
 
 void exec_notice(struct exec *exec, Sandstorm__V1__ExecNoticeKind kind, const char *detail)
 {
-    if (exec->state != EXEC_PENDING && exec->state != EXEC_RUNNING)
+    if (exec->state != EXEC_FOLLOWING)
         return; /* the end record is the last one */
     Sandstorm__V1__ExecNotice notice = SANDSTORM__V1__EXEC_NOTICE__INIT;
     notice.kind = kind;
@@ -70,31 +54,44 @@ void exec_notice(struct exec *exec, Sandstorm__V1__ExecNoticeKind kind, const ch
     exec_reply(exec, &response);
 }
 
+void exec_say_started(struct exec *exec)
+{
+    Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
+    response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_STARTED;
+    response.started = (Sandstorm__V1__Started *)exec->relay->started;
+    if (exec->state == EXEC_FOLLOWING && response.started)
+        exec_reply(exec, &response);
+}
+
+void exec_say_input(struct exec *exec)
+{
+    const struct relay *relay = exec->relay;
+    Sandstorm__V1__StdinCredit credit = SANDSTORM__V1__STDIN_CREDIT__INIT;
+    credit.limit = relay->input_limit;
+    credit.taken = relay->input_taken;
+    credit.received = relay->input_known;
+    credit.closed = relay->input_closed;
+    Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
+    response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_STDIN_CREDIT;
+    response.stdin_credit = &credit;
+    if (exec->state == EXEC_FOLLOWING)
+        exec_reply(exec, &response);
+}
+
+static void leave(struct exec *exec)
+{
+    exec_forget_read(exec);
+    if (exec->relay)
+        relay_leave(exec->relay, exec);
+}
+
 void exec_close_stream(struct exec *exec, const struct err *status)
 {
     exec_set_state(exec, EXEC_CLOSING);
-    leave_sandbox(exec);
     rpc_call_finish(exec->call, status);
     /* A client that does not even read its status is cut. */
     loop_timer_start(exec->deadline, EXEC_FAREWELL_US);
-}
-
-static void detach(struct exec *exec)
-{
-    bool ordered = (exec->state == EXEC_PENDING && !exec->due.start) || exec->state == EXEC_RUNNING;
-    if (ordered && exec->sandbox)
-        exec_leave_behind(exec->sandbox, &exec->id, false);
-    else if (exec->state == EXEC_PENDING && exec->sandbox)
-        history_give_up(exec->orchestrator->history, &exec->id);
-}
-
-void exec_fail_foreign(struct exec *exec, const struct err *why)
-{
-    if (exec->state == EXEC_CLOSING)
-        return;
-    log_info("exec refused or cut", LF_STR("command", exec->id.text),
-             LF_STR("client", rpc_call_peer(exec->call)->name), LF_ERR(why));
-    exec_close_stream(exec, why);
+    leave(exec);
 }
 
 /* Ends the client's stream, not the command: that has its own policy for a client that is gone. */
@@ -102,100 +99,200 @@ void exec_fail(struct exec *exec, const struct err *why)
 {
     if (exec->state == EXEC_CLOSING)
         return;
-    detach(exec);
-    exec_fail_foreign(exec, why);
+    log_info("exec refused or cut", LF_STR("command", exec->relay ? exec->relay->id.text : ""),
+             LF_STR("client", rpc_call_peer(exec->call)->name), LF_ERR(why));
+    exec_close_stream(exec, why);
 }
 
-/* The end record is queued. Who acknowledges by offset is waited for; who leaves credit to us has
- * it when the stream has closed in order. */
-void exec_finish_ended(struct exec *exec)
+void exec_relay_gone(struct exec *exec)
 {
-    exec_set_state(exec, EXEC_ENDED);
+    exec_forget_read(exec);
+    exec->relay = NULL;
+}
+
+void exec_pace(struct exec *exec, bool wait)
+{
+    if (exec->state != EXEC_FOLLOWING)
+        return;
+    if (wait)
+        rpc_call_pause(exec->call);
+    else
+        rpc_call_resume(exec->call);
+}
+
+uint64_t exec_limit(const struct exec *exec)
+{
+    if (!exec->grants_itself)
+        return exec->limit;
+    return rpc_call_writable(exec->call) ? exec->sent + EXEC_WINDOW : exec->sent;
+}
+
+/* Following. */
+
+static void accept(struct exec *exec, const struct relay *relay, bool existed)
+{
+    Sandstorm__V1__ExecAccepted accepted = SANDSTORM__V1__EXEC_ACCEPTED__INIT;
+    accepted.command_id = (char *)relay->id.text;
+    if (relay->sandbox)
+        accepted.sandbox_id = relay->sandbox->id;
+    accepted.from_offset = exec->sent;
+    accepted.existed = existed;
+    Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
+    response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_ACCEPTED;
+    response.accepted = &accepted;
+    exec_reply(exec, &response);
+}
+
+static void choose_place(struct exec *exec, const struct relay *relay)
+{
+    uint64_t first = ledger_first(relay->ledger), end = ledger_end(relay->ledger);
+    exec->until = end;
+    if (exec->from_end)
+        exec->sent = MAX(first, end - MIN(end, exec->last_bytes));
+}
+
+static void follow(struct exec *exec, struct relay *relay, bool existed)
+{
+    choose_place(exec, relay);
+    exec_set_state(exec, EXEC_FOLLOWING);
     rpc_call_resume(exec->call);
-    if (exec->grants_itself)
-        rpc_call_finish(exec->call, NULL);
-    loop_timer_start(exec->deadline, EXEC_FAREWELL_US);
+    accept(exec, relay, existed);
+    if (exec->state != EXEC_FOLLOWING)
+        return;
+    if (existed)
+        log_info("command attached to", LF_STR("command", relay->id.text),
+                 LF_STR("client", rpc_call_peer(exec->call)->name));
+    relay_join(relay, exec);
+    exec_say_started(exec);
+    if (relay->input_limit && !exec->watches)
+        exec_say_input(exec);
+    if (relay->state != RELAY_ENDED && relay->sandbox && !relay->sandbox->session) {
+        relay->link_lost = true;
+        exec_notice(exec, SANDSTORM__V1__EXEC_NOTICE_KIND__EXEC_NOTICE_KIND_LINK_LOST,
+                    "the sandbox's link is away; output will follow when it is back");
+    }
+    relay_grant(relay);
+    exec_pump(exec);
+}
+
+static void on_admitted(void *userdata, struct relay *relay, bool existed, const struct err *failed)
+{
+    struct exec *exec = userdata;
+    exec->admission = NULL;
+    if (exec->state != EXEC_ADMITTING)
+        return;
+    if (failed)
+        exec_fail(exec, failed);
+    else
+        follow(exec, relay, existed);
 }
 
 /* From the client. */
 
+static int on_open(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
+{
+    const Sandstorm__V1__ExecOpen *open = request->open;
+    const struct admission_request admission = {
+        .peer = rpc_call_peer(exec->call),
+        .sandbox_id = open->sandbox_id,
+        .command_id = open->command_id,
+        .spec = open->spec,
+        .from_offset = open->from_offset,
+    };
+    if (exec->state != EXEC_NEW)
+        return err_set(err, ERR_INVALID, "open may only be the first message");
+    exec->sent = exec->acked = open->from_offset;
+    exec->limit = open->limit;
+    exec->grants_itself = open->server_credit;
+    exec->watches = open->mode == SANDSTORM__V1__EXEC_MODE__EXEC_MODE_WATCH;
+    exec->snapshot = open->snapshot;
+    exec->from_end = open->from_end;
+    exec->last_bytes = open->last_bytes;
+    exec->starts = open->spec != NULL;
+    if (!exec->starts && !*open->command_id)
+        return err_set(err, ERR_INVALID,
+                       "an open message needs a spec, or the id of a command that is known");
+    if (exec->starts && (exec->watches || exec->from_end || exec->snapshot))
+        return err_set(
+            err, ERR_INVALID,
+            "who gives a spec controls the command, from its beginning to its end; leave "
+            "the spec out to attach in another way");
+    exec_set_state(exec, EXEC_ADMITTING);
+    rpc_call_pause(exec->call);
+    if (exec->starts)
+        return admission_start(exec->orchestrator, &admission, on_admitted, exec, &exec->admission,
+                               err);
+    return admission_attach(exec->orchestrator, admission.peer, open->command_id,
+                            exec->watches ? "command.watch" : "command.attach", on_admitted, exec,
+                            &exec->admission, err);
+}
+
 static int on_credit(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
     const Sandstorm__V1__Credit *credit = request->credit;
-    if (credit->acked > exec->received)
+    if (credit->acked > exec->sent)
         return err_set(err, ERR_INVALID, "acknowledged more than was sent");
     exec->acked = MAX(exec->acked, credit->acked);
-    exec->client_limit = MAX(exec->client_limit, credit->limit);
-    exec->due.credit = true;
-    if (exec->state == EXEC_ENDED && exec->acked == exec->end_offset) {
-        history_release(exec->orchestrator->history, exec->sandbox, &exec->id);
+    exec->limit = MAX(exec->limit, credit->limit);
+    if (!exec->watches)
+        exec->relay->taken = MAX(exec->relay->taken, exec->acked);
+    if (exec->state == EXEC_ENDED && exec->acked == exec->sent) {
         exec_close_stream(exec, NULL);
+        return 0;
     }
+    if (!exec->watches)
+        relay_grant(exec->relay);
+    exec_pump(exec);
     return 0;
 }
 
 static int on_stdin(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
-    const Sandstorm__V1__Stdin *input = request->stdin;
-    uint64_t end = exec->input_taken + buf_used(&exec->input);
-    uint64_t size = input->data.len;
-    if (exec->state == EXEC_ENDED)
-        return 0; /* crossed with the end record */
-    if (input->offset > end || size > exec->input_limit || input->offset > exec->input_limit - size)
-        return err_set(err, ERR_INVALID,
-                       "input at offset %llu; expected %llu, and at most up to %llu",
-                       (unsigned long long)input->offset, (unsigned long long)end,
-                       (unsigned long long)exec->input_limit);
-    /* A client that attached to a running command begins at its own first byte; what the runner has
-     * already is passed over. */
-    uint64_t known = MIN(end - input->offset, size);
-    if (exec->input_eof && (known < size || input->offset + size < end))
-        return err_set(err, ERR_INVALID, "input after the end of input");
-    if (known < size && buf_push(&exec->input, input->data.data + known, size - known, err) < 0)
-        return -1;
-    exec->input_eof = exec->input_eof || input->eof;
-    return 0;
+    return relay_take_input(exec->relay, request->stdin, err);
 }
 
 static int on_signal(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
     const Sandstorm__V1__Signal *asked = request->signal;
-    if (strlen(asked->name) >= sizeof(exec->due.signal_name))
+    struct relay_due *due = &exec->relay->due;
+    if (strlen(asked->name) >= sizeof(due->signal_name))
         return err_set(err, ERR_INVALID, "there is no signal with such a long name");
-    exec->due.signal = true;
-    (void)memcpy(exec->due.signal_name, asked->name, strlen(asked->name) + 1);
-    exec->due.signal_number = asked->number;
-    exec->due.signal_target = asked->target;
+    due->signal = true;
+    (void)memcpy(due->signal_name, asked->name, strlen(asked->name) + 1);
+    due->signal_number = asked->number;
+    due->signal_target = asked->target;
     return 0;
 }
 
 static int on_resize(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
+    struct relay_due *due = &exec->relay->due;
     (void)err;
-    exec->due.resize = true;
-    exec->due.rows = request->resize->rows;
-    exec->due.columns = request->resize->columns;
+    due->resize = true;
+    due->rows = request->resize->rows;
+    due->columns = request->resize->columns;
     return 0;
 }
 
 static int on_cancel(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
 {
     (void)err;
-    exec->due.cancel = exec->cancelled = true;
-    exec->due.grace_ms = request->cancel->grace_ms;
+    exec->relay->due.cancel = exec->relay->cancelled = true;
+    exec->relay->due.grace_ms = request->cancel->grace_ms;
     return 0;
 }
 
 static const struct {
     Sandstorm__V1__ExecRequest__KindCase kind;
+    bool looks; /* who only looks may say so too */
     int (*fn)(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err);
 } requests[] = {
-    { SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN, exec_admit },
-    { SANDSTORM__V1__EXEC_REQUEST__KIND_CREDIT, on_credit },
-    { SANDSTORM__V1__EXEC_REQUEST__KIND_STDIN, on_stdin },
-    { SANDSTORM__V1__EXEC_REQUEST__KIND_SIGNAL, on_signal },
-    { SANDSTORM__V1__EXEC_REQUEST__KIND_RESIZE, on_resize },
-    { SANDSTORM__V1__EXEC_REQUEST__KIND_CANCEL, on_cancel },
+    { SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN, true, on_open },
+    { SANDSTORM__V1__EXEC_REQUEST__KIND_CREDIT, true, on_credit },
+    { SANDSTORM__V1__EXEC_REQUEST__KIND_STDIN, false, on_stdin },
+    { SANDSTORM__V1__EXEC_REQUEST__KIND_SIGNAL, false, on_signal },
+    { SANDSTORM__V1__EXEC_REQUEST__KIND_RESIZE, false, on_resize },
+    { SANDSTORM__V1__EXEC_REQUEST__KIND_CANCEL, false, on_cancel },
 };
 
 static int on_request(struct exec *exec, const Sandstorm__V1__ExecRequest *request, struct err *err)
@@ -205,9 +302,14 @@ static int on_request(struct exec *exec, const Sandstorm__V1__ExecRequest *reque
     for (size_t i = 0; i < ELEMENTS(requests); i++) {
         if (requests[i].kind != request->kind_case)
             continue;
+        if (exec->watches && !requests[i].looks)
+            return err_set(err, ERR_INVALID, "this stream only looks; attach in CONTROL");
+        if (exec->state == EXEC_ENDED && !requests[i].looks)
+            return 0; /* crossed with the end record */
         if (requests[i].fn(exec, request, err) < 0)
             return -1;
-        exec_flush(exec);
+        if (exec->relay)
+            relay_flush(exec->relay);
         return 0;
     }
     return err_set(err, ERR_UNIMPLEMENTED, "this orchestrator does not know that request");
@@ -215,9 +317,9 @@ static int on_request(struct exec *exec, const Sandstorm__V1__ExecRequest *reque
 
 static int check_size(size_t size, struct err *err)
 {
-    if (size > EXEC_REQUEST_MAX)
+    if (size > ADMISSION_REQUEST_MAX)
         return err_set(err, ERR_EXHAUSTED, "request of %zu bytes; the limit is %u", size,
-                       EXEC_REQUEST_MAX);
+                       ADMISSION_REQUEST_MAX);
     return 0;
 }
 
@@ -234,7 +336,8 @@ static void on_message(void *owner, const uint8_t *data, size_t size)
         exec_fail(exec, &err);
 }
 
-/* A client that will say no more cannot give credit: from here on we do. */
+/* A client that will say no more cannot give credit: from here on we do. Who started the command
+ * has sent all of its input; who attached to it leaves that alone. */
 static void on_half_closed(void *owner)
 {
     struct exec *exec = owner;
@@ -244,16 +347,20 @@ static void on_half_closed(void *owner)
         (void)err_set(&err, ERR_INVALID, "the stream ended before its open message");
         exec_fail(exec, &err);
         break;
-    case EXEC_PENDING:
-    case EXEC_RUNNING:
+    case EXEC_FOLLOWING:
         exec->grants_itself = true;
-        exec->acked = exec->received;
-        exec->input_eof = true;
-        exec->due.credit = true;
-        exec_flush(exec);
+        exec->acked = exec->sent;
+        if (exec->starts && !exec->watches)
+            exec->relay->input_eof = true;
+        relay_enter(exec->relay);
+        struct relay *relay = exec->relay;
+        relay_flush(relay);
+        relay_grant(relay);
+        exec_pump(exec);
+        relay_exit(relay);
         break;
     case EXEC_ENDED:
-        rpc_call_finish(exec->call, NULL);
+        exec_close_stream(exec, NULL);
         break;
     default:
         break;
@@ -263,29 +370,24 @@ static void on_half_closed(void *owner)
 static void on_writable(void *owner)
 {
     struct exec *exec = owner;
-    if (exec->state == EXEC_RUNNING)
-        exec_grant(exec);
-}
-
-static void exec_free(struct exec *exec)
-{
-    exec_admit_forget(exec);
-    loop_timer_free(exec->deadline);
-    rpc_call_release(exec->call);
-    buf_done(&exec->input);
-    free(exec->result);
-    free(exec->spec);
-    free(exec);
+    if (exec->state != EXEC_FOLLOWING)
+        return;
+    struct relay *relay = exec->relay;
+    relay_enter(relay);
+    exec_pump(exec);
+    relay_grant(relay);
+    relay_exit(relay);
 }
 
 static void on_closed(void *owner, const struct err *status)
 {
     struct exec *exec = owner;
-    detach(exec);
-    if (exec->state == EXEC_ENDED && exec->grants_itself && status->code == ERR_NONE)
-        history_release(exec->orchestrator->history, exec->sandbox, &exec->id);
-    leave_sandbox(exec);
-    exec_free(exec);
+    (void)status;
+    admission_forget(exec->admission);
+    leave(exec);
+    loop_timer_free(exec->deadline);
+    rpc_call_release(exec->call);
+    free(exec);
 }
 
 static const struct rpc_call_handler handler = {
@@ -305,7 +407,7 @@ static void on_deadline(void *userdata)
         exec_fail(exec, &err);
         break;
     case EXEC_ENDED:
-        /* It has the end record or never will; the runner keeps the command for a later attach. */
+        /* It has the end record or never will; it can attach again. */
         exec_close_stream(exec, NULL);
         break;
     default:
@@ -321,7 +423,6 @@ int exec_open(void *userdata, struct rpc_call *call, struct err *err)
     if (!exec)
         return err_nomem(err);
     exec->orchestrator = orchestrator;
-    buf_init(&exec->input, EXEC_STDIN_MAX);
     if (loop_timer_new(orchestrator->loop, on_deadline, exec, &exec->deadline, err) < 0) {
         free(exec);
         return -1;

@@ -29,7 +29,6 @@ struct history_command {
     bool loaded;         /* an earlier orchestrator may have ordered it */
     bool confirmed;      /* a runner has spoken of it */
     bool listed;         /* in the inventory under way */
-    bool release;        /* the client has it all; the runner is told when the end is committed */
     struct history_end *end;
     struct history_command *prev, *next; /* of the same sandbox */
     UT_hash_handle hh;
@@ -57,7 +56,6 @@ struct history_command *history_find_of(struct history *history, const struct sa
                                         const struct command_id *id);
 /* NULL when nothing of it is open. */
 struct history_sandbox *history_sandbox(struct history *history, const char *id);
-extern const struct history_judgement history_never_started;
 int history_add(struct history *history, const struct command_record *record,
                 struct history_command **ret, struct err *err) must_use;
 void history_forget(struct history *history, struct history_command *command);

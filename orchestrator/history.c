@@ -1,12 +1,11 @@
 /* The commands that have not ended, as this orchestrator knows them: who ordered them, whether a
- * runner has spoken of them, and how they ended. Admission (orchestrator/exec_admit.c) adds them,
+ * runner has spoken of them, and how they ended. Admission (orchestrator/admission.c) adds them,
  * the agent's words (orchestrator/session.c) move them on, and how they ended goes to the store.
  * Next: orchestrator/history_store.c writes it down, orchestrator/history_inventory.c judges what a
  * runner does not know. */
 #include "orchestrator/history-internal.h"
 
 #include "common/clock.h"
-#include "orchestrator/exec.h"
 #include "orchestrator/logbook.h"
 #include "orchestrator/session.h"
 
@@ -298,22 +297,21 @@ void history_removed(struct history *history, const char *sandbox_id)
         history_lost(history, &one->id, &removed);
 }
 
-/* Letting go. */
-
-void history_release(struct history *history, struct sandbox *sandbox, const struct command_id *id)
+bool history_open_record(struct history *history, const struct sandbox *sandbox,
+                         const struct command_id *id, struct command_record *ret)
 {
-    struct history_command *command = history_find_of(history, sandbox, id);
-    if (command)
-        command->release = true;
-    else
-        exec_let_go(sandbox, id);
-}
-
-void history_take_up(struct history *history, const struct command_id *id)
-{
-    struct history_command *command = history_find(history, id);
-    if (command)
-        command->release = false;
+    const struct history_command *command = history_find_of(history, sandbox, id);
+    if (!command)
+        return false;
+    *ret = (struct command_record){ 0 };
+    (void)memcpy(ret->id, id->text, sizeof(ret->id));
+    (void)memcpy(ret->sandbox_id, sandbox->id, sizeof(ret->sandbox_id));
+    (void)memcpy(ret->ordered_by, command->ordered_by, sizeof(ret->ordered_by));
+    (void)memcpy(ret->runner, command->runner, sizeof(ret->runner));
+    ret->ordered_ms = command->ordered_ms;
+    ret->started_ms = command->started_ms;
+    ret->pid = command->pid;
+    return true;
 }
 
 bool history_pending_end(struct history *history, const struct command_id *id,

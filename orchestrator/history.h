@@ -53,7 +53,7 @@ int history_event(struct history *history, const struct sandbox *sandbox,
                   const struct command_id *id, const Sandstorm__V1__CommandEvent *event,
                   struct err *err) must_use;
 /* An inventory: it begins, it names a command, and it is complete. The last one finds the commands
- * that are gone and that no exec here waits for; orchestrator/exec_resume.c has dealt with the
+ * that are gone and that no relay here waits for; orchestrator/relay_resume.c has dealt with the
  * others. */
 void history_listing(struct history *history, const struct sandbox *sandbox);
 void history_listed(struct history *history, const struct sandbox *sandbox,
@@ -71,6 +71,7 @@ struct history_judgement {
     Sandstorm__V1__LostReason reason;
     const char *detail;
 };
+extern const struct history_judgement history_never_started;
 void history_judge(struct history *history, const struct sandbox *sandbox,
                    const struct command_id *id, struct history_judgement *ret);
 /* That is how it ended. */
@@ -80,12 +81,9 @@ void history_lost(struct history *history, const struct command_id *id,
 /* Its sandbox is not coming back: what is open of it is lost. */
 void history_removed(struct history *history, const char *sandbox_id);
 
-/* Letting go. */
-
-/* The client has it all: the runner is told so when the end is committed; that may be now. */
-void history_release(struct history *history, struct sandbox *sandbox, const struct command_id *id);
-/* A client is back: it is not to be let go of any more. */
-void history_take_up(struct history *history, const struct command_id *id);
+/* A command of this sandbox that has not ended: what is known of it without the store. */
+bool history_open_record(struct history *history, const struct sandbox *sandbox,
+                         const struct command_id *id, struct command_record *ret);
 /* How it ended, packed, while that is on its way to the store; false: not known here. */
 bool history_pending_end(struct history *history, const struct command_id *id,
                          const uint8_t **ret_outcome, size_t *ret_size, uint64_t *ret_end_offset);

@@ -1,10 +1,10 @@
 /* The history and a runner's inventory: which of the open commands it has, and what became of those
- * that it has not. The one judgement, for clients that wait (orchestrator/exec_resume.c) and for
- * commands that nobody follows. Asked by orchestrator/exec_resume.c; next: orchestrator/history.c
+ * that it has not. The one judgement, for clients that wait (orchestrator/relay_resume.c) and for
+ * commands that nobody follows. Asked by orchestrator/relay_resume.c; next: orchestrator/history.c
  * ends those that are lost. */
 #include "orchestrator/history-internal.h"
 
-#include "orchestrator/exec.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/session.h"
 
 #include <string.h>
@@ -70,7 +70,8 @@ void history_inventory_complete(struct history *history, struct sandbox *sandbox
     DL_FOREACH_SAFE (known->commands, command, next) {
         struct history_judgement judgement;
         /* What is on its way on this stream is not in its inventory; the next stream's tells. */
-        if (command->listed || command->end || exec_find(sandbox, &command->id) ||
+        if (command->listed || command->end ||
+            relay_find_of(sandbox, history->orchestrator, &command->id) ||
             (!command->confirmed && command->sent_epoch == session_epoch(sandbox->session)))
             continue;
         judge(command, sandbox, &judgement);

@@ -1,14 +1,15 @@
 /* What the history writes down, as jobs of the store: an admission together with its row in the
  * audit, a start, an end. An end that cannot be written now is kept and written later, and the
  * runner is told to let go of a command only when its end is committed. Called by
- * orchestrator/history.c and orchestrator/exec_admit.c; next: orchestrator/store_sqlite_commands.c.
+ * orchestrator/history.c and orchestrator/admission.c; next: orchestrator/store_sqlite_commands.c.
  */
 #include "orchestrator/history-internal.h"
 
 #include "common/clock.h"
 #include "common/failpoint.h"
 #include "orchestrator/audit.h"
-#include "orchestrator/exec.h"
+#include "orchestrator/command_wait.h"
+#include "orchestrator/relay.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -215,10 +216,11 @@ static void end_done(struct store_job *job)
     if (job->result < 0) /* somebody has taken the row away */
         log_error("a command is not in the store any more", LF_STR("command", command->id.text));
     failpoint("history.ended");
-    struct sandbox *sandbox = registry_find(history->orchestrator->registry, command->sandbox->id);
-    if (command->release && sandbox)
-        exec_let_go(sandbox, &command->id);
+    struct orchestrator *orchestrator = history->orchestrator;
+    struct command_id id = command->id;
     history_forget(history, command); /* and this job with it */
+    relay_end_written(orchestrator, &id);
+    command_wait_wake(orchestrator->command_waits, &id);
 }
 
 void history_write_end(struct history *history, struct history_end *end)

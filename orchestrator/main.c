@@ -24,6 +24,7 @@ struct settings {
     char *log_format;
     uint64_t heartbeat_us;
     uint64_t offline_slack_us, evict_us, amnesty_us;
+    uint64_t output_mib, command_output_mib, output_age_us;
     uint64_t lifetime_us;
     uint64_t window_us;
     uint64_t files;
@@ -50,6 +51,12 @@ static const struct config_key keys[] = {
       31536000000000, "how long a sandbox is offline before it is evicted" },
     { "amnesty", NULL, CONFIG_DURATION, offsetof(struct settings, amnesty_us), "5m", 0, 86400000000,
       "how long after the start no sandbox is judged by its silence" },
+    { "output_disk", NULL, CONFIG_UINT, offsetof(struct settings, output_mib), "4096", 64, 1u << 30,
+      "MiB of disk for the output of commands; the oldest goes" },
+    { "output_of_command", NULL, CONFIG_UINT, offsetof(struct settings, command_output_mib), "64",
+      1, 1u << 20, "MiB of output that are kept of one command, the last ones" },
+    { "output_age", NULL, CONFIG_DURATION, offsetof(struct settings, output_age_us), "7d", 60000000,
+      31536000000000, "how long the output of commands is kept" },
     { "certificate_lifetime", NULL, CONFIG_DURATION, offsetof(struct settings, lifetime_us), "24h",
       10000000, 31536000000000, "how long the certificates of agents and clients are valid" },
     { "renewal_window", NULL, CONFIG_DURATION, offsetof(struct settings, window_us), "7d", 0,
@@ -179,6 +186,9 @@ static int run_serve(const void *userdata, const char *argument, struct err *err
         .lifetime_s = settings->lifetime_us / 1000000,
         .window_s = settings->window_us / 1000000,
         .penalties = settings->penalties,
+        .output_total = settings->output_mib << 20,
+        .output_command = settings->command_output_mib << 20,
+        .output_age_us = settings->output_age_us,
     };
     struct orchestrator *orchestrator;
     struct endpoint listen;

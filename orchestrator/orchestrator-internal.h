@@ -22,6 +22,11 @@ struct orchestrator {
     struct ca *ca; /* the store's thread alone signs with it */
     struct clients *clients;
     struct history *history;
+    struct ledger_log *ledgers;  /* the output of commands */
+    struct relay *relays;        /* hash by command id */
+    uint64_t command_output_max; /* bytes kept of one command */
+    struct command_wait *command_waits;
+    unsigned command_wait_count;
     struct http_front *front;
     struct watch *audit_watches;
     struct changes changes, beats; /* sandboxes by their last change; heartbeats among them */
@@ -43,9 +48,10 @@ struct orchestrator {
     struct rpc_creds creds;
     char trust_domain[TRUST_DOMAIN_MAX + 1]; /* whose certificates count here */
     uint64_t last_epoch;
-    struct log_limit refusals; /* lines about certificates that were not given */
-    struct log_limit faults;   /* lines about peers that break the protocol */
-    uint64_t events_dropped;   /* events about commands that no client follows */
+    struct log_limit refusals;      /* lines about certificates that were not given */
+    struct log_limit faults;        /* lines about peers that break the protocol */
+    struct log_limit ledger_faults; /* about output that cannot be written down */
+    uint64_t events_dropped;        /* events about commands that we do not follow */
 };
 
 /* methods.c */

@@ -9,8 +9,10 @@
 #include "orchestrator/control.h"
 #include "orchestrator/front.h"
 #include "orchestrator/history.h"
+#include "orchestrator/ledger_log.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/logbook.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/session.h"
 
 #include <stdio.h>
@@ -59,6 +61,7 @@ static void begin_stop(struct orchestrator *orchestrator)
     health_set_serving(orchestrator->health, false);
     send_away(orchestrator);
     control_ready_stop(orchestrator);
+    control_command_stop(orchestrator);
     control_watch_stop(orchestrator);
     health_end_watches(orchestrator->health);
     rpc_server_drain(orchestrator->server, ORCHESTRATOR_DRAIN_US, on_drained, orchestrator);
@@ -170,6 +173,20 @@ static int load_store(struct orchestrator *orchestrator, struct err *err)
     return 0;
 }
 
+static int open_ledgers(struct orchestrator *orchestrator, const struct orchestrator_config *config,
+                        struct err *err)
+{
+    const struct ledger_log_config ledgers = {
+        .dir = config->state_dir,
+        .loop = orchestrator->loop,
+        .total_max = config->output_total,
+        .command_max = config->output_command,
+        .age_max_ms = (int64_t)(config->output_age_us / 1000),
+    };
+    orchestrator->command_output_max = config->output_command;
+    return ledger_log_open(&ledgers, &orchestrator->ledgers, err);
+}
+
 static int listen_http(struct orchestrator *orchestrator, const struct orchestrator_config *config,
                        struct err *err)
 {
@@ -233,6 +250,7 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
         return err_nomem(err);
     orchestrator->faults = LOG_LIMIT(FAULTS_PERIOD_US, FAULTS_LOGGED);
     orchestrator->refusals = LOG_LIMIT(FAULTS_PERIOD_US, FAULTS_LOGGED);
+    orchestrator->ledger_faults = LOG_LIMIT(FAULTS_PERIOD_US, FAULTS_LOGGED);
     orchestrator->stranger_denials = LOG_LIMIT(ACCESS_PERIOD_US, ACCESS_DENIAL_ROWS);
     orchestrator->lifetime_s = config->lifetime_s;
     orchestrator->window_s = config->window_s;
@@ -244,7 +262,7 @@ int orchestrator_new(const struct orchestrator_config *config, struct orchestrat
         liveness_new(orchestrator, config, err) < 0 ||
         clients_new(&orchestrator->clients, err) < 0 ||
         history_new(orchestrator, &orchestrator->history, err) < 0 ||
-        load_store(orchestrator, err) < 0 ||
+        load_store(orchestrator, err) < 0 || open_ledgers(orchestrator, config, err) < 0 ||
         logbook_new(orchestrator, &orchestrator->logbook, err) < 0 ||
         health_new(&orchestrator->health, err) < 0 ||
         reflection_new(&orchestrator->reflection, err) < 0 ||
@@ -294,6 +312,8 @@ void orchestrator_free(struct orchestrator *orchestrator)
     logbook_flush(orchestrator->logbook);
     store_free(orchestrator->store); /* its last jobs may still hand it more */
     orchestrator->store = NULL;
+    relays_free(orchestrator);
+    ledger_log_free(orchestrator->ledgers);
     loop_timer_free(orchestrator->warden);
     rpc_server_free(orchestrator->server);
     logbook_free(orchestrator->logbook);

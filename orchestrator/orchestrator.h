@@ -24,6 +24,9 @@ struct orchestrator_config {
     uint64_t lifetime_s;       /* of certificates */
     uint64_t window_s;         /* in which one that has expired may still be renewed */
     bool penalties;            /* slow down addresses that guess secrets */
+    uint64_t output_total;     /* bytes of commands' output on disk */
+    uint64_t output_command;   /* the last bytes of it that are kept of one command */
+    uint64_t output_age_us;    /* and for how long */
 };
 
 int orchestrator_new(const struct orchestrator_config *config, struct orchestrator **ret,

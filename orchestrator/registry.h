@@ -19,13 +19,7 @@
 
 struct registry;
 struct session;
-struct exec;
-
-/* A command whose client has gone, and of which the runner has not been told yet. */
-struct sandbox_leftover {
-    struct command_id id;
-    bool release; /* its end is acknowledged; else it is detached */
-};
+struct relay;
 
 /* What a heartbeat said, for sparklines. */
 struct sandbox_sample {
@@ -53,14 +47,14 @@ struct sandbox {
     struct log_limit calls, denials; /* of its agent; see orchestrator/access.h */
     struct sandbox_log log;          /* see orchestrator/logbook.h */
     struct session *session;         /* NULL while its link is away */
-    struct exec *execs;              /* hash by command id: what clients are attached to here */
+    struct relay *relays;            /* the commands of it that are followed here */
     /* The runner has answered this session's welcome: orders reach it, and it knows what we know.
      */
     bool in_step;
     bool listing;  /* an inventory has begun and is not complete */
     bool rebooted; /* the last register came with another boot id than the one before */
     char runner_instance[COMMAND_ID_LEN + 1];
-    struct sandbox_leftover leftovers[REGISTRY_LEFTOVERS_MAX];
+    struct command_id leftovers[REGISTRY_LEFTOVERS_MAX]; /* the runner may forget these */
     unsigned leftover_count;
     ProtobufCMessage *info; /* Sandstorm__V1__SandboxInfo as it registered, or NULL */
     Sandstorm__V1__Metrics metrics;

@@ -1,6 +1,6 @@
 /* The agent's side of the orchestrator. Streams come from common/rpc_server.c with an identity that
  * is certain; frames are checked here and go to the registry (register, heartbeat), to the history
- * (orchestrator/history.c) and to the exec that follows the command (orchestrator/exec_events.c).
+ * (orchestrator/history.c) and to the relay that follows the command (orchestrator/relay_events.c).
  * Nothing that an agent says can name
  * another sandbox: every look-up starts at the session's own. */
 #include "orchestrator/session.h"
@@ -12,11 +12,11 @@
 #include "orchestrator/access.h"
 #include "orchestrator/control.h"
 #include "orchestrator/events.h"
-#include "orchestrator/exec.h"
 #include "orchestrator/history.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/logbook.h"
 #include "orchestrator/orchestrator-internal.h"
+#include "orchestrator/relay.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -126,7 +126,7 @@ static void detach(struct session *session)
                       sandbox->id, NULL, LF_UINT("epoch", session->epoch));
     if (!session->replaced)
         liveness_disconnected(session->orchestrator, sandbox);
-    exec_session_lost(sandbox, session->handed_over);
+    relay_session_lost(sandbox, session->handed_over);
     session->sandbox = NULL; /* it may be removed before this stream has closed */
 }
 
@@ -320,7 +320,7 @@ static int on_heartbeat(struct session *session, const Sandstorm__V1__AgentFrame
     bool had_runner = sandbox->runner_connected;
     sandbox->runner_connected = heartbeat->runner_connected;
     if (!heartbeat->runner_connected)
-        exec_runner_away(sandbox);
+        relay_runner_away(sandbox);
     if (had_runner != sandbox->runner_connected)
         liveness_changed(session->orchestrator, sandbox);
     return 0;
@@ -332,7 +332,7 @@ static int on_inventory(struct session *session, const Sandstorm__V1__AgentFrame
     if (frame->inventory->epoch != session->epoch)
         return 0; /* an answer to an earlier welcome */
     bool was_in_step = session->sandbox->in_step;
-    if (exec_inventory(session->orchestrator->history, session->sandbox, frame->inventory, err) < 0)
+    if (relay_inventory(session->orchestrator, session->sandbox, frame->inventory, err) < 0)
         return -1;
     if (session->sandbox->in_step && !was_in_step)
         liveness_changed(session->orchestrator, session->sandbox); /* it can run commands */
@@ -347,15 +347,13 @@ static int on_event(struct session *session, const Sandstorm__V1__AgentFrame *fr
         return -1;
     if (history_event(session->orchestrator->history, session->sandbox, &id, frame->event, err) < 0)
         return -1;
-    struct exec *exec = exec_find(session->sandbox, &id);
-    if (!exec && frame->event->event_case == SANDSTORM__V1__COMMAND_EVENT__EVENT_SETTLED)
-        return 0;
-    if (!exec) {
-        /* The client left; the runner hears of it with the next Detach. */
+    struct relay *relay = relay_find_of(session->sandbox, session->orchestrator, &id);
+    if (!relay) {
+        /* It has ended, and the runner is about to be told to forget it; or it is not ours. */
         session->orchestrator->events_dropped++;
         return 0;
     }
-    return exec_event(exec, frame->event, err);
+    return relay_event(relay, frame->event, err);
 }
 
 static int on_logs(struct session *session, const Sandstorm__V1__AgentFrame *frame, struct err *err)
@@ -425,7 +423,7 @@ static void on_writable(void *owner)
 {
     struct session *session = owner;
     if (session->state == SESSION_ACTIVE)
-        exec_session_writable(session->sandbox);
+        relay_session_writable(session->sandbox);
 }
 
 static void session_free(struct session *session)

@@ -181,6 +181,16 @@ static void ask_remove(struct peer *peer)
     peer_send(peer, &request.base);
 }
 
+static void ask_start(struct peer *peer)
+{
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.shell = (char *)"true";
+    Sandstorm__V1__StartCommandRequest request = SANDSTORM__V1__START_COMMAND_REQUEST__INIT;
+    request.sandbox_id = (char *)"red";
+    request.spec = &spec;
+    peer_send(peer, &request.base);
+}
+
 static void ask_exec(struct peer *peer)
 {
     Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
@@ -226,6 +236,7 @@ static void ask_services(struct peer *peer)
 #define CELLS_CLIENTS      "DYYYYY"
 #define CELLS_VIEWERS_HERE "DYYYYN"
 #define CELLS_EXEC         "DDYYYN"
+#define CELLS_OPERATORS    "DDYYYY"
 #define CELLS_ADMINS       "DDDYDD"
 
 /* Cells, the request, and the row that the audit has of each call that was let in. NULL: none, of
@@ -252,6 +263,21 @@ static void ask_services(struct peer *peer)
     CELLS_ADMINS, ask_revoke, "sandbox.revoke"
 #define EXPECT_sandstorm_v1_CommandService_Exec \
     CELLS_EXEC, ask_exec, NULL /* it is offline */
+/* Which sandbox a command is of, is looked up: here it is none. */
+#define EXPECT_sandstorm_v1_CommandService_StartCommand \
+    CELLS_EXEC, ask_start, NULL /* it is offline */
+#define EXPECT_sandstorm_v1_CommandService_GetCommand \
+    CELLS_CLIENTS, ask_nothing, "GetCommand"
+#define EXPECT_sandstorm_v1_CommandService_WaitCommand \
+    CELLS_CLIENTS, ask_nothing, "WaitCommand"
+#define EXPECT_sandstorm_v1_CommandService_SignalCommand \
+    CELLS_OPERATORS, ask_nothing, NULL
+#define EXPECT_sandstorm_v1_CommandService_CancelCommand \
+    CELLS_OPERATORS, ask_nothing, NULL
+#define EXPECT_sandstorm_v1_CommandService_WriteStdin \
+    CELLS_OPERATORS, ask_nothing, NULL
+#define EXPECT_sandstorm_v1_CommandService_CloseStdin \
+    CELLS_OPERATORS, ask_nothing, NULL
 #define EXPECT_sandstorm_v1_CommandService_ListCommands \
     CELLS_CLIENTS, ask_nothing, "ListCommands"
 #define EXPECT_sandstorm_v1_LogService_StreamLogs \
@@ -334,7 +360,7 @@ static char wanted(enum caller caller, const struct expectation *method)
 /* What the guard calls it; an exec that is out of scope is refused by its first message. */
 static const char *action(const struct expectation *method, char verdict)
 {
-    if (verdict == 'N' && strstr(method->path, "/Exec"))
+    if (verdict == 'N' && (strstr(method->path, "/Exec") || strstr(method->path, "/StartCommand")))
         return "command.start";
     return strrchr(method->path, '/') + 1;
 }

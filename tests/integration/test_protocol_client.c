@@ -83,7 +83,7 @@ Test(hostile_client, without_a_spec_is_refused)
 {
     CLEANUP_PEER struct peer *peer = client_open();
     client_say_open(peer, &(struct opening){ .limit = 1000 });
-    assert_refused(peer, "open has no spec");
+    assert_refused(peer, "a spec, or the id");
 }
 
 Test(hostile_client, that_says_nothing_is_refused)

@@ -18,11 +18,13 @@
 
 struct bench {
     struct loop *loop;
+    struct forest *forest;
     struct command_host host;
     struct command *command;
     Sandstorm__V1__CommandSpec spec;
 
     unsigned started, settled;
+    bool terminal; /* started said so */
     unsigned settled_code;
     uint64_t settled_end;
     uint64_t next; /* offset of the record that must come next */
@@ -47,8 +49,14 @@ static inline void bench_init(struct bench *bench)
     (void)signal(SIGPIPE, SIG_IGN);
     *bench = (struct bench){ 0 };
     cr_assert_eq(loop_new(&bench->loop, &err), 0, "%s", err.text);
-    bench->host =
-        (struct command_host){ .loop = bench->loop, .changed = bench_changed, .userdata = bench };
+    const struct forest_config trees = { .subreaper = true };
+    cr_assert_eq(forest_new(bench->loop, &trees, &bench->forest, &err), 0, "%s", err.text);
+    bench->host = (struct command_host){
+        .loop = bench->loop,
+        .forest = bench->forest,
+        .changed = bench_changed,
+        .userdata = bench,
+    };
     sandstorm__v1__command_spec__init(&bench->spec);
     bench->bytes = malloc(BENCH_OUTPUT_MAX);
     bench->streams = malloc(BENCH_OUTPUT_MAX);
@@ -58,6 +66,7 @@ static inline void bench_init(struct bench *bench)
 static inline void bench_done(struct bench *bench)
 {
     command_free(bench->command);
+    forest_free(bench->forest);
     loop_free(bench->loop);
     wire_free(bench->end_frame);
     free(bench->bytes);
@@ -98,6 +107,7 @@ static inline bool bench_event(struct bench *bench, ProtobufCMessage *message)
     case SANDSTORM__V1__COMMAND_EVENT__EVENT_STARTED:
         cr_assert_gt(event->started->pid, 1);
         bench->started++;
+        bench->terminal = event->started->terminal;
         return false;
     case SANDSTORM__V1__COMMAND_EVENT__EVENT_OUTPUT:
         bench_output(bench, event->output);

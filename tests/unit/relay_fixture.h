@@ -4,6 +4,7 @@
 #include "common/loop.h"
 #include "orchestrator/exec-internal.h"
 #include "orchestrator/session.h"
+#include "tests/unit/ledger_stub.h"
 #include "tests/unit/rpc_stub.h"
 #include "tests/unit/store_stub.h"
 
@@ -21,6 +22,8 @@ static inline void say(struct rpc_call *call, const ProtobufCMessage *message)
     CLEANUP_FREE uint8_t *packed = malloc(size + 1);
     (void)protobuf_c_message_pack(message, packed);
     call->handler->message(call->owner, packed, size);
+    if (!stub_ledger.late)
+        stub_ledger_commit();
 }
 
 static inline void say_frame(Sandstorm__V1__AgentFrame *frame)
@@ -113,6 +116,8 @@ static inline void relay_setup(void)
 {
     struct err err = { 0 };
     (void)memset(&stub_store, 0, sizeof(stub_store));
+    stub_ledger_clear();
+    orchestrator.command_output_max = 1024 * 1024;
     OK(loop_new(&orchestrator.loop, &err));
     OK(stub_known_peers(&orchestrator, &err));
     OK(history_new(&orchestrator, &orchestrator.history, &err));
@@ -131,22 +136,40 @@ static inline void relay_teardown(void)
     stub_call_close(&agent, ERR_CANCELLED);
     cr_expect(client.released && agent.released);
     stub_store_commit();
+    stub_ledger.late = stub_ledger.broken = false;
+    relays_free(&orchestrator);
+    stub_ledger_commit();
     history_free(orchestrator.history);
     stub_peers_free(&orchestrator);
     loop_free(orchestrator.loop);
+}
+
+static inline void say_open_spec(Sandstorm__V1__CommandSpec *spec)
+{
+    Sandstorm__V1__ExecOpen open = SANDSTORM__V1__EXEC_OPEN__INIT;
+    open.sandbox_id = (char *)"s";
+    open.command_id = (char *)COMMAND;
+    open.spec = spec;
+    open.limit = UINT64_MAX;
+    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
+    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN;
+    request.open = &open;
+    say(&client, &request.base);
 }
 
 static inline void say_open(const char *shell)
 {
     Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
     spec.shell = (char *)shell;
-    Sandstorm__V1__ExecOpen open = SANDSTORM__V1__EXEC_OPEN__INIT;
-    open.sandbox_id = (char *)"s";
-    open.command_id = (char *)COMMAND;
-    open.spec = &spec;
-    open.limit = UINT64_MAX;
-    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
-    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN;
-    request.open = &open;
-    say(&client, &request.base);
+    say_open_spec(&spec);
+}
+
+/* One that does not outlive its client by more than this. */
+static inline void say_open_mortal(const char *shell, uint64_t after_ms)
+{
+    Sandstorm__V1__CommandSpec spec = SANDSTORM__V1__COMMAND_SPEC__INIT;
+    spec.shell = (char *)shell;
+    spec.client_gone = SANDSTORM__V1__CLIENT_GONE_POLICY__CLIENT_GONE_POLICY_KILL_AFTER;
+    spec.client_gone_after_ms = after_ms;
+    say_open_spec(&spec);
 }

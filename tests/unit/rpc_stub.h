@@ -20,6 +20,12 @@ struct rpc_call {
     size_t sent;
     uint8_t *last;
     size_t last_size;
+    bool keeps; /* everything, not only the last one */
+    struct {
+        uint8_t *data;
+        size_t size;
+    } kept[64];
+    size_t kept_count;
 };
 
 static inline void stub_call_init(struct rpc_call *call, enum identity_kind kind, const char *name,
@@ -29,6 +35,22 @@ static inline void stub_call_init(struct rpc_call *call, enum identity_kind kind
     call->peer.kind = kind;
     (void)memcpy(call->peer.trust_domain, "test", 5);
     (void)memcpy(call->peer.name, name, strlen(name) + 1);
+}
+
+/* From here on all that is sent is in `kept`. */
+static inline void stub_call_keep(struct rpc_call *call)
+{
+    call->keeps = true;
+}
+
+static inline void stub_call_keep_last(struct rpc_call *call)
+{
+    assert(call->kept_count < sizeof(call->kept) / sizeof(call->kept[0]));
+    uint8_t *copy = malloc(call->last_size + 1);
+    assert(copy);
+    (void)memcpy(copy, call->last, call->last_size);
+    call->kept[call->kept_count].data = copy;
+    call->kept[call->kept_count++].size = call->last_size;
 }
 
 /* The end of the stream, whoever wanted it. The owner must let go. */
@@ -42,6 +64,8 @@ static inline void stub_call_close(struct rpc_call *call, enum err_code code)
     }
     free(call->last);
     call->last = NULL;
+    while (call->kept_count > 0)
+        free(call->kept[--call->kept_count].data);
 }
 
 void rpc_call_bind(struct rpc_call *call, const struct rpc_call_handler *handler, void *owner)
@@ -71,6 +95,8 @@ int rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message, struct
     call->last = malloc(size + 1);
     call->last_size = protobuf_c_message_pack(message, call->last);
     call->sent++;
+    if (call->keeps)
+        stub_call_keep_last(call);
     /* What the peer's end of the real thing would not take. */
     if (message->descriptor != call->type || wire_scan(call->type, call->last, size, err) < 0)
         call->invalid = true;

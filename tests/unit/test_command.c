@@ -175,12 +175,14 @@ Test(command, too_few_descriptors_are_start_failed_at_pipes)
     struct bench bench;
     bench_init(&bench);
     bench.spec.shell = (char *)"exit 0";
-    int next = dup(0);
-    close_fd(&next);
-    next = dup(0);
-    const struct rlimit limit = { (rlim_t)next + 1, (rlim_t)next + 1 };
-    close_fd(&next);
+    const struct rlimit limit = { 256, 256 };
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    int fd, last[2] = { -1, -1 };
+    for (unsigned i = 0; (fd = dup(0)) >= 0; i++)
+        last[i % 2] = fd;
+    /* Two are enough to look a user up, and too few for the pipes. */
+    close_fd(&last[0]);
+    close_fd(&last[1]);
     expect_failure(&bench, SANDSTORM__V1__START_STEP__START_STEP_PIPES, "EMFILE");
 }
 

@@ -68,8 +68,9 @@ Test(relay, a_second_client_with_the_id_takes_over)
     struct err err = { 0 };
     say_open("true");
     struct rpc_call first = client;
-    struct exec *exec =
-        exec_find(registry_find(orchestrator.registry, "s"), &(struct command_id){ COMMAND });
+    struct relay *relay = relay_find(&orchestrator, &(struct command_id){ COMMAND });
+    cr_assert_not_null(relay);
+    struct exec *exec = relay->controller;
     cr_assert_not_null(exec);
     exec->call = &first; /* it moved, so that the second one can be `client` */
     client.last = NULL;
@@ -80,8 +81,8 @@ Test(relay, a_second_client_with_the_id_takes_over)
     cr_expect_eq(first.status.code, ERR_PRECONDITION);
     cr_expect_not(client.finished);
     stub_call_close(&first, ERR_CANCELLED);
-    cr_expect_not_null(
-        exec_find(registry_find(orchestrator.registry, "s"), &(struct command_id){ COMMAND }));
+    cr_expect_eq(relay_find(&orchestrator, &(struct command_id){ COMMAND }), relay);
+    cr_expect_not_null(relay->controller);
 }
 
 static void say_input(uint64_t offset, const char *text)
@@ -244,8 +245,10 @@ Test(relay, a_release_that_found_no_link_is_sent_when_it_is_back)
     Sandstorm__V1__CommandEvent event = SANDSTORM__V1__COMMAND_EVENT__INIT;
     event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_ENDED;
     event.ended = &ended;
+    stub_audit.late = true;
     say_event(&event);
     reconnect();
+    stub_store_commit();
     Sandstorm__V1__Credit credit = SANDSTORM__V1__CREDIT__INIT;
     Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
     request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_CREDIT;
@@ -268,17 +271,6 @@ static void say_output(uint64_t offset, const char *text)
     say_event(&event);
 }
 
-static void say_credit(uint64_t acked, uint64_t limit)
-{
-    Sandstorm__V1__Credit credit = SANDSTORM__V1__CREDIT__INIT;
-    credit.acked = acked;
-    credit.limit = limit;
-    Sandstorm__V1__ExecRequest request = SANDSTORM__V1__EXEC_REQUEST__INIT;
-    request.kind_case = SANDSTORM__V1__EXEC_REQUEST__KIND_CREDIT;
-    request.credit = &credit;
-    say(&client, &request.base);
-}
-
 Test(relay, a_word_about_the_command_before_its_start_was_sent_makes_it_an_attach)
 {
     agent.full = true;
@@ -295,7 +287,8 @@ Test(relay, an_acknowledgement_survives_the_link)
     say_open("true");
     say_started();
     say_output(0, "0123456789");
-    say_credit(10, UINT64_MAX);
+    ledger_flush(relay_find(&orchestrator, &(struct command_id){ COMMAND })->ledger);
+    stub_ledger_commit();
     reconnect();
     Sandstorm__V1__CommandPosition position = SANDSTORM__V1__COMMAND_POSITION__INIT;
     position.command_id = (char *)COMMAND;

@@ -163,8 +163,8 @@ Test(relay_admit, nothing_is_started_on_a_machine_that_took_the_name)
     sandbox->in_step = false;
     say_open("true");
     cr_expect_not(client.finished);
-    exec_sandbox_gone(sandbox, "was enrolled again, as another machine");
+    relay_sandbox_gone(sandbox, "was enrolled again, as another machine");
     cr_expect(client.finished);
     cr_expect_eq(client.status.code, ERR_DENIED);
-    cr_expect_null(sandbox->execs);
+    cr_expect_null(sandbox->relays);
 }

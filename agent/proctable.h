@@ -1,0 +1,48 @@
+/* What /proc says about all processes at one moment, and signals that reach the process that was
+ * meant and no other that got its number since. For trees of processes that no control group holds
+ * together. Any thread. */
+#pragma once
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PROCTABLE_MAX (1u << 20) /* more processes than any kernel lets be */
+
+struct proc_entry {
+    pid_t pid, parent, group, session;
+    uint64_t start_ticks; /* since boot: with the pid it names a process for good */
+    bool dead;            /* a zombie, or on its way there */
+    bool marked;          /* the caller's */
+};
+
+struct proctable {
+    struct proc_entry *entries; /* in the order of their pids */
+    size_t count;
+};
+
+int proctable_read(struct proctable *ret, struct err *err) must_use;
+void proctable_done(struct proctable *table);
+/* NULL when it is not there. */
+struct proc_entry *proctable_find(const struct proctable *table, pid_t pid);
+/* Marks every descendant of those that are marked already. */
+void proctable_mark_descendants(struct proctable *table);
+
+/* What follows ") " in /proc/PID/stat: the name before it may contain anything. */
+int proc_parse_stat(const char *text, struct proc_entry *ret, struct err *err) must_use;
+/* Does the process's environment, as it was given, have that NAME=VALUE? It cannot be said of one
+ * that has none at all: it may be in the middle of execve(2), when the kernel shows none. */
+enum proc_answer { PROC_NO, PROC_YES, PROC_UNKNOWN };
+enum proc_answer proc_has_variable(pid_t pid, const char *variable);
+/* A pidfd for that very process; -1 with errno when it is gone. */
+int proc_open(const struct proc_entry *entry) must_use;
+/* False when it is gone, or may not be signalled. */
+bool proc_signal(const struct proc_entry *entry, int number);
+
+static inline void proctable_cleanup(struct proctable *table)
+{
+    proctable_done(table);
+}
+#define CLEANUP_PROCTABLE CLEANUP(proctable_cleanup)
