@@ -6,7 +6,7 @@ BUILD_PACKAGES := build-essential cmake ninja-build pkg-config protobuf-compiler
 	libsystemd-dev libjansson-dev libyaml-dev libsmartcols-dev libwebsockets-dev libsqlite3-dev \
 	uthash-dev scdoc
 TEST_PACKAGES := $(BUILD_PACKAGES) clang libclang-rt-14-dev clang-format clang-tidy cppcheck \
-	libcriterion-dev openssl binutils git iproute2 nftables
+	libcriterion-dev openssl binutils git iproute2 nftables tmux vim-tiny procps
 
 JOBS ?= $(shell nproc)
 BUF := tests/proto/node_modules/.bin/buf

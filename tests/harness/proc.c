@@ -28,8 +28,13 @@ struct proc {
 
 /* The environment. */
 
-static bool passed_on(const char *item)
+/* A name comes once: getenv(3) counts the first, a shell the last. */
+static bool passed_on(const char *item, const char *const *extra)
 {
+    size_t name = strcspn(item, "=");
+    for (; extra && *extra; extra++)
+        if (strncmp(*extra, item, name) == 0 && (*extra)[name] == '=')
+            return false;
     return strncmp(item, "SANDSTORM_", 10) != 0 && strncmp(item, "NOTIFY_SOCKET=", 14) != 0;
 }
 
@@ -43,11 +48,10 @@ static char **merge_environment(const char *const *extra)
     char **merged = calloc(count + 1, sizeof(*merged));
     if (!merged)
         return NULL;
-    /* The first one of a name counts for getenv(3). */
     for (const char *const *item = extra; item && *item; item++)
         merged[used++] = (char *)*item;
     for (char **item = environ; *item; item++)
-        if (passed_on(*item))
+        if (passed_on(*item, extra))
             merged[used++] = *item;
     return merged;
 }
