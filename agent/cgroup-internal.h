@@ -7,12 +7,10 @@
 /* On a group: the processes in it were left behind on purpose. */
 #define CGROUP_KEPT "user.sandstorm.kept"
 
-extern const struct cgroup_paths cgroup_machine;
-
 /* One attribute of a group. Reading cuts at the buffer; writing is one write(2), as the kernel
  * wants it. -1 with errno. */
 ssize_t cgroup_read(int group, const char *name, char *out, size_t size) must_use;
-int cgroup_write(int group, const char *name, const char *value) must_use;
+int cgroup_write(int group, const char *name, const char *value);
 /* The number behind `key` in a file of lines "KEY NUMBER"; false when there is none. */
 bool cgroup_read_key(int group, const char *name, const char *key, uint64_t *ret);
 /* A word in a file of words. */

@@ -234,7 +234,13 @@ unsigned cgroup_kill(int group, const struct command_id *id)
 {
     unsigned count = 0;
     cgroup_visit(group, count_group, &count);
-    return cgroup_write(group, "cgroup.kill", "1") == 0 ? count : signal_all(group, id, SIGKILL);
+    if (cgroup_write(group, "cgroup.kill", "1") == 0)
+        return count;
+    /* Frozen processes fork no others, and SIGKILL ends them all the same. */
+    (void)cgroup_write(group, "cgroup.freeze", "1");
+    count = signal_all(group, id, SIGKILL);
+    (void)cgroup_write(group, "cgroup.freeze", "0");
+    return count;
 }
 
 unsigned cgroup_signal(const struct cgroup *cgroup, int number)

@@ -7,6 +7,7 @@
 #include "common/loop.h"
 
 #define CGROUP_PATH_MAX   1024u
+#define CGROUP_NAME_MAX   40u
 #define CGROUP_WHY_MAX    256u
 #define CGROUP_DEPTH_MAX  16u   /* of groups that a command makes inside its own */
 #define CGROUP_LINGER_MAX 1024u /* groups of ended commands in which a process still lives */
@@ -17,10 +18,14 @@ struct cgroup_paths {
     const char *mounts;  /* /proc/self/mountinfo */
     const char *systemd; /* is there when systemd runs the machine: /run/systemd/system */
 };
+extern const struct cgroup_paths cgroup_machine;
 
 /* The directory of the version 2 group that we are in. -1 and in words why there is none. */
 int cgroup_find_own(const struct cgroup_paths *paths, char ret[CGROUP_PATH_MAX],
                     struct err *err) must_use;
+
+/* What the part of the runner with that socket is called, below the runner's own group. */
+void cgroup_part_name(const char *socket, char ret[CGROUP_NAME_MAX]);
 
 struct cgroup_root;
 

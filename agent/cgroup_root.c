@@ -22,8 +22,6 @@
 #include <sys/xattr.h>
 #include <utlist.h>
 
-#define NAME_MAX_CHARS 40u
-
 /* Bits of `enum tree_limit`, and the controllers that make them. */
 static const char *const controllers[TREE_LIMIT_COUNT_] = {
     [TREE_MEMORY] = "memory",
@@ -41,7 +39,7 @@ struct linger {
 
 struct cgroup_root {
     struct loop *loop;
-    char name[NAME_MAX_CHARS];
+    char name[CGROUP_NAME_MAX];
     int own, part, commands;
     unsigned enforces;
     unsigned handed_on; /* controllers that OWN hands on because we said so */
@@ -52,12 +50,12 @@ struct cgroup_root {
 };
 
 /* FNV-1a: one socket is one name, whatever characters it is made of. */
-static void make_name(const char *socket, char ret[NAME_MAX_CHARS])
+void cgroup_part_name(const char *socket, char ret[CGROUP_NAME_MAX])
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (const char *at = socket; *at; at++)
         hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
-    (void)snprintf(ret, NAME_MAX_CHARS, "sandstorm-%016" PRIx64, hash);
+    (void)snprintf(ret, CGROUP_NAME_MAX, "sandstorm-%016" PRIx64, hash);
 }
 
 /* Groups without a command. */
@@ -219,7 +217,7 @@ static int check_delegated(const struct cgroup_paths *paths, int own, struct err
 /* After a re-exec we are where the same runner has moved itself before. */
 static void strip_ours(char *path, const char *name)
 {
-    char tail[NAME_MAX_CHARS + 16];
+    char tail[CGROUP_NAME_MAX + 16];
     int length = snprintf(tail, sizeof(tail), "/%s/runner", name);
     size_t size = strlen(path);
     if (size > (size_t)length && strcmp(path + size - (size_t)length, tail) == 0)
@@ -242,7 +240,9 @@ static int open_parts(struct cgroup_root *root, const struct cgroup_paths *paths
     if (make_dir(root->own, root->name, &root->part, err) < 0 ||
         make_dir(root->part, "commands", &root->commands, err) < 0)
         return -1;
-    if (!cgroup_has_word(root->commands, "cgroup.type", "domain"))
+    char type[32];
+    if (cgroup_read(root->commands, "cgroup.type", type, sizeof(type)) < 0 ||
+        strcmp(type, "domain\n") != 0)
         return err_set(err, ERR_UNAVAILABLE, "our control group %s is a threaded one", path);
     return 0;
 }
@@ -254,7 +254,7 @@ int cgroup_root_new(struct loop *loop, const struct cgroup_paths *paths, const c
     if (!root)
         return err_nomem(err);
     *root = (struct cgroup_root){ .loop = loop, .own = -1, .part = -1, .commands = -1 };
-    make_name(socket, root->name);
+    cgroup_part_name(socket, root->name);
     if (open_parts(root, paths ? paths : &cgroup_machine, err) < 0) {
         cgroup_root_free(root);
         return -1;

@@ -5,6 +5,8 @@
 #include "agent/command_rlimit.h"
 #include "agent/spawn.h"
 #include "common/window.h"
+#include "common/wire.h"
+#include "sandstorm/runner/kept.pb-c.h"
 
 struct command_pipe {
     struct command *command;
@@ -45,6 +47,12 @@ struct command_outcome {
     uint64_t peak_memory_bytes;
 };
 
+/* When the id was reserved and the process there: with the pid they tell it from any other. */
+struct command_keep {
+    uint64_t reserved_boot_us, started_boot_us;
+    int64_t reserved_unix_us;
+};
+
 struct command {
     struct command_host host;
     struct command_id id;
@@ -63,6 +71,8 @@ struct command {
     int slave;     /* of the terminal, until the leader is reaped; or -1 */
     struct spool spool;
     struct command_outcome outcome;
+    struct command_keep keep;
+    ProtobufCMessage *kept; /* the Outcome, where an earlier runner has found it out */
 
     Sandstorm__V1__OutputPolicy output_policy;
     bool kill_when_alone;
@@ -82,6 +92,8 @@ struct command {
 };
 
 /* command.c */
+int command_new_bare(const struct command_host *host, const struct command_id *id,
+                     struct command **ret, struct err *err) must_use;
 void command_changed(struct command *command);
 void command_check_finished(struct command *command);
 void command_drain(struct command *command);
@@ -124,6 +136,18 @@ bool command_terminal_resize(struct command *command, const Sandstorm__V1__Termi
 size_t command_terminal_eof(const struct command *command, uint8_t ret[2]);
 /* The hangup of the last process that holds it is the end of the output from now on. */
 void command_terminal_let_go(struct command *command);
+/* command_events.c */
+int command_pack_outcome(struct command *command, uint8_t **ret, size_t *ret_size,
+                         struct err *err) must_use;
+/* command_keep.c */
+/* Notes the id in the state directory; without that nothing may be started. */
+int command_keep_reserve(struct command *command, const Sandstorm__V1__CommandSpec *spec,
+                         struct err *err) must_use;
+void command_keep_started(struct command *command);
+/* How far the ledger goes and what was acknowledged. */
+void command_keep_position(struct command *command);
+/* How it ended and all of its output, again and again until there is space for it. */
+void command_keep_end(struct command *command);
 /* command_spec.c */
 struct command_exec {
     char **argv;

@@ -86,6 +86,7 @@ static void end(struct command *command)
         if (command->pipes[i].fd >= 0)
             command->outcome.held_open = true;
     command->ended_due = command->settled_due = true;
+    command_keep_end(command);
     /* Pipes that are still open are read and discarded from here on; their credit does not count.
      */
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
@@ -189,7 +190,9 @@ static void on_timeout(void *userdata)
 static void on_retry(void *userdata)
 {
     struct command *command = userdata;
-    if (command->state != COMMAND_ENDED)
+    if (command->state == COMMAND_ENDED)
+        command_keep_end(command);
+    else
         command_resume_reading(command);
 }
 
@@ -211,8 +214,8 @@ void command_cancel(struct command *command, uint64_t grace_us, const char *reas
 
 /* Starting. */
 
-static int new_bare(const struct command_host *host, const struct command_id *id,
-                    struct command **ret, struct err *err)
+int command_new_bare(const struct command_host *host, const struct command_id *id,
+                     struct command **ret, struct err *err)
 {
     struct command *command = calloc(1, sizeof(*command));
     if (!command)
@@ -296,6 +299,7 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
     command->pid = process.pid;
     command->pidfd = process.pidfd;
     tree_started(command->tree, process.pid);
+    command_keep_started(command);
     return 0;
 }
 
@@ -346,13 +350,14 @@ int command_new(const struct command_host *host, const struct command_id *id,
                 const Sandstorm__V1__Start *order, struct command **ret, struct err *err)
 {
     struct command *command;
-    if (new_bare(host, id, &command, err) < 0)
+    if (command_new_bare(host, id, &command, err) < 0)
         return -1;
     keep_digest(command, order);
     *ret = command;
-    enum spawn_step step;
+    enum spawn_step step = SPAWN_STEP_ADMIT;
     struct err why = { 0 };
-    if (start(command, order->spec, &step, &why) < 0) {
+    if (command_keep_reserve(command, order->spec, &why) < 0 ||
+        start(command, order->spec, &step, &why) < 0) {
         log_info("command could not start", LF_STR("command", id->text), LF_ERR(&why));
         fail_start(command, (Sandstorm__V1__StartStep)step, why.sys_errno, why.text);
         return 0;
@@ -365,9 +370,12 @@ int command_new_refused(const struct command_host *host, const struct command_id
                         const Sandstorm__V1__Start *order, Sandstorm__V1__StartStep step, int error,
                         const char *detail, struct command **ret, struct err *err)
 {
-    if (new_bare(host, id, ret, err) < 0)
+    struct err kept;
+    if (command_new_bare(host, id, ret, err) < 0)
         return -1;
     keep_digest(*ret, order);
+    /* It did not run: if that cannot be noted, the worst is that it runs later. */
+    (void)!command_keep_reserve(*ret, order->spec, &kept);
     fail_start(*ret, step, error, detail);
     return 0;
 }
@@ -383,6 +391,7 @@ void command_free(struct command *command)
     close_fd(&command->pidfd);
     command_close_pipes(command);
     spool_done(&command->spool);
+    wire_free(command->kept);
     loop_timer_free(command->timeout);
     loop_timer_free(command->kill);
     loop_timer_free(command->patience);

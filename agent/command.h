@@ -28,6 +28,7 @@ struct command;
 struct command_host {
     struct loop *loop;
     struct forest *forest;
+    struct state_dir *state;     /* where commands are kept; NULL: in memory alone */
     const struct policy *policy; /* NULL: everything is allowed */
     const struct rlimit *files;  /* the limit that commands get; NULL: the runner's own */
     const char *oom_score_adj;   /* likewise */
@@ -54,8 +55,14 @@ int command_new(const struct command_host *host, const struct command_id *id,
 int command_new_refused(const struct command_host *host, const struct command_id *id,
                         const Sandstorm__V1__Start *start, Sandstorm__V1__StartStep step, int error,
                         const char *detail, struct command **ret, struct err *err) must_use;
-/* Kills what still runs, and does not wait for it. */
+/* A command of an earlier runner, from its file: one that has ended, or is lost. What is left of a
+ * lost one's process is killed where it is certain that it is its. */
+int command_load(const struct command_host *host, const struct command_id *id, struct command **ret,
+                 struct err *err) must_use;
+/* Kills what still runs, and does not wait for it. Its file stays, for the next runner. */
 void command_free(struct command *command);
+/* It is released, and command_free() follows: no runner needs to know it any more. */
+void command_forget_file(struct command *command);
 /* A process that an ended command left behind may still hold a pipe of it: this gives the pipe
  * away, so that the command can go and the process neither blocks nor dies. -1 when there is none
  * (left). */
@@ -67,6 +74,8 @@ enum command_state command_state(const struct command *command);
 bool command_followed(const struct command *command);
 bool command_same_spec(const struct command *command, const ProtobufCBinaryData *digest);
 size_t command_spooled(const struct command *command);
+int64_t command_reserved_us(const struct command *command);
+bool command_is_lost(const struct command *command);
 void command_position(const struct command *command, Sandstorm__V1__CommandPosition *ret);
 
 /* Orders. Each returns true, or false and why not; a refused order changes nothing. */

@@ -94,23 +94,29 @@ static size_t pack_stdin_credit(struct command *command, uint8_t *out, size_t ca
     return pack(&scratch, out, capacity);
 }
 
-/* Below the acknowledged offset bytes were released, above it they were dropped. */
-static size_t pack_gap(struct command *command, uint8_t *out, size_t capacity)
+static size_t pack_gap(struct command *command, uint64_t to, Sandstorm__V1__GapReason reason,
+                       uint8_t *out, size_t capacity)
 {
     struct scratch scratch;
     init_scratch(&scratch, command);
-    uint64_t from = command->output.sent, first = spool_first(&command->spool);
-    bool trimmed = from < command->acked;
-    uint64_t to = trimmed ? MIN(command->acked, first) : first;
     Sandstorm__V1__Gap gap = SANDSTORM__V1__GAP__INIT;
-    gap.offset = from;
-    gap.size = to - from;
-    gap.reason = trimmed ? SANDSTORM__V1__GAP_REASON__GAP_REASON_TRIMMED
-                         : SANDSTORM__V1__GAP_REASON__GAP_REASON_DROPPED;
+    gap.offset = command->output.sent;
+    gap.size = to - gap.offset;
+    gap.reason = reason;
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_GAP;
     scratch.event.gap = &gap;
     window_init(&command->output, to, MAX(command->output.limit, to));
     return pack(&scratch, out, capacity);
+}
+
+/* Below the acknowledged offset bytes were released, above it they were dropped. */
+static size_t pack_missing(struct command *command, uint8_t *out, size_t capacity)
+{
+    uint64_t first = spool_first(&command->spool);
+    if (command->output.sent < command->acked)
+        return pack_gap(command, MIN(command->acked, first),
+                        SANDSTORM__V1__GAP_REASON__GAP_REASON_TRIMMED, out, capacity);
+    return pack_gap(command, first, SANDSTORM__V1__GAP_REASON__GAP_REASON_DROPPED, out, capacity);
 }
 
 static size_t pack_output(struct command *command, uint8_t *out, size_t capacity)
@@ -119,17 +125,20 @@ static size_t pack_output(struct command *command, uint8_t *out, size_t capacity
     init_scratch(&scratch, command);
     uint8_t bytes[WIRE_PAYLOAD_MAX];
     enum spool_stream stream;
-    size_t size =
-        spool_run(&command->spool, command->output.sent,
-                  (size_t)MIN(window_available(&command->output), sizeof(bytes)), &stream);
-    spool_copy(&command->spool, command->output.sent, bytes, size);
+    uint64_t beyond;
+    ssize_t n = spool_peek(&command->spool, command->output.sent, bytes,
+                           (size_t)MIN(window_available(&command->output), sizeof(bytes)), &stream,
+                           &beyond);
+    if (n < 0)
+        return pack_gap(command, beyond, SANDSTORM__V1__GAP_REASON__GAP_REASON_DAMAGED, out,
+                        capacity);
     Sandstorm__V1__Output output = SANDSTORM__V1__OUTPUT__INIT;
     output.offset = command->output.sent;
     output.stream = (Sandstorm__V1__Stream)stream;
-    output.data = (ProtobufCBinaryData){ .len = size, .data = bytes };
+    output.data = (ProtobufCBinaryData){ .len = (size_t)n, .data = bytes };
     scratch.event.event_case = SANDSTORM__V1__COMMAND_EVENT__EVENT_OUTPUT;
     scratch.event.output = &output;
-    window_spend(&command->output, size);
+    window_spend(&command->output, (uint64_t)n);
     return pack(&scratch, out, capacity);
 }
 
@@ -209,9 +218,22 @@ struct outcome {
     char *not_enforced[TREE_LIMIT_COUNT_];
 };
 
+/* What may still change after the leader was reaped. */
+static void fill_ledger(const struct command *command, Sandstorm__V1__Outcome *message)
+{
+    message->stdout_bytes = command->pipes[0].bytes;
+    message->stderr_bytes = command->pipes[1].bytes;
+    message->stream_held_open |= command->outcome.held_open;
+}
+
 static void fill_outcome(struct command *command, struct outcome *ret)
 {
     const struct command_outcome *outcome = &command->outcome;
+    if (command->kept) {
+        ret->message = *(const Sandstorm__V1__Outcome *)command->kept;
+        fill_ledger(command, &ret->message);
+        return;
+    }
     Sandstorm__V1__Usage *usage = &ret->usage;
     sandstorm__v1__usage__init(usage);
     usage->user_us = timeval_us(&outcome->usage.ru_utime);
@@ -224,13 +246,18 @@ static void fill_outcome(struct command *command, struct outcome *ret)
     message->ended_unix_us = outcome->ended_us;
     message->duration_us = outcome->duration_us;
     message->usage = usage;
-    message->stdout_bytes = command->pipes[0].bytes;
-    message->stderr_bytes = command->pipes[1].bytes;
-    message->stream_held_open = outcome->held_open;
     message->survivors = outcome->survivors;
     message->peak_memory_bytes = outcome->peak_memory_bytes;
     message->n_not_enforced = list_not_enforced(command, ret->not_enforced);
     message->not_enforced = ret->not_enforced;
+    fill_ledger(command, message);
+}
+
+int command_pack_outcome(struct command *command, uint8_t **ret, size_t *ret_size, struct err *err)
+{
+    struct outcome outcome;
+    fill_outcome(command, &outcome);
+    return wire_pack(&outcome.message.base, ret, ret_size, err);
 }
 
 static size_t pack_settled(struct command *command, uint8_t *out, size_t capacity)
@@ -273,7 +300,7 @@ size_t command_pack_event(struct command *command, uint8_t *out, size_t capacity
     if (command->stdin_due)
         return pack_stdin_credit(command, out, capacity);
     if (command->output.sent < spool_first(&command->spool))
-        return pack_gap(command, out, capacity);
+        return pack_missing(command, out, capacity);
     if (output_due(command))
         return pack_output(command, out, capacity);
     return pack_ended(command, out, capacity);

@@ -14,7 +14,8 @@
  * be as large as what it reports. */
 #define DROP_STEP (SPOOL_BYTES_MAX / 8)
 
-#define RETRY_US 100000u /* after a read for which there was no memory */
+#define RETRY_US      100000u /* after a read for which there was no memory */
+#define DISK_RETRY_US 500000u /* of a write for which there was no space */
 
 /* More than the kernel keeps of a terminal's output: a page that can be read, and its buffers
  * before that, which FIONREAD does not count. */
@@ -65,13 +66,13 @@ static bool drops_oldest(const struct command *command)
 /* True when a read may follow. */
 static bool make_room(struct command *command)
 {
-    if (spool_room(&command->spool) > 0)
-        return true;
-    if (!drops_oldest(command))
-        return false;
-    uint64_t held = spool_end(&command->spool) - spool_first(&command->spool);
-    spool_trim(&command->spool, spool_first(&command->spool) + MIN(held, (uint64_t)DROP_STEP));
-    return spool_room(&command->spool) > 0;
+    while (!spool_make_room(&command->spool)) {
+        uint64_t first = spool_first(&command->spool), end = spool_end(&command->spool);
+        if (!drops_oldest(command) || first == end)
+            return false;
+        spool_trim(&command->spool, first + MIN(end - first, (uint64_t)DROP_STEP));
+    }
+    return true;
 }
 
 /* The ledger is closed, but a process that the leader left behind still writes: it must neither
@@ -105,6 +106,8 @@ static void on_output(void *userdata, uint32_t events)
     }
     if (!make_room(command)) {
         loop_io_want(pipe->io, 0);
+        if (spool_waits_for_disk(&command->spool))
+            loop_timer_start(command->retry, DISK_RETRY_US);
         return;
     }
     ssize_t n = spool_read(&command->spool, pipe->fd, pipe->stream);
@@ -118,6 +121,7 @@ static void on_output(void *userdata, uint32_t events)
     }
     if (n > 0) {
         pipe->bytes += (uint64_t)n;
+        command_keep_position(command);
         pipe->must_read -= MIN(pipe->must_read, (uint64_t)n);
         if (pipe->must_read > 0)
             pipe->must_read = MIN(pipe->must_read, unread(pipe));
@@ -130,7 +134,8 @@ static void on_output(void *userdata, uint32_t events)
 
 void command_resume_reading(struct command *command)
 {
-    if (spool_room(&command->spool) == 0 && !drops_oldest(command))
+    if (spool_room(&command->spool) == 0 && !spool_waits_for_disk(&command->spool) &&
+        !drops_oldest(command))
         return;
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++)
         if (command->pipes[i].io)

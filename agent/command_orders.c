@@ -68,6 +68,7 @@ static bool on_credit(struct command *command, const Sandstorm__V1__CommandOrder
         return refuse(ret, BAD_POSITION, "acknowledged more than there is");
     command->acked = MAX(command->acked, credit->acked);
     spool_trim(&command->spool, credit->acked);
+    command_keep_position(command);
     /* An attach may have gone back behind what is now known to have arrived. */
     if (command->output.sent < credit->acked)
         window_init(&command->output, credit->acked, MAX(command->output.limit, credit->acked));

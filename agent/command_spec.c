@@ -25,7 +25,7 @@ static int check_supported(const Sandstorm__V1__CommandSpec *spec, struct err *e
         bool asked;
         const char *name;
     } rows[] = {
-        { spec->spool_bytes > SPOOL_BYTES_MAX, "spool_bytes" },
+        { spec->spool_bytes > SPOOL_COMMAND_MAX, "spool_bytes" },
     };
     for (size_t i = 0; i < ELEMENTS(rows); i++)
         if (rows[i].asked)

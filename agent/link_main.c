@@ -64,7 +64,7 @@ static const struct config_key keys[] = {
       offsetof(struct settings, runner_socket), "/run/sandstorm/runner.sock", 0, 0,
       "the runner's socket" },
     { "status_file", "SANDSTORM_STATUS_FILE", CONFIG_STRING, offsetof(struct settings, status_file),
-      "/run/sandstorm/agent-status.json", 0, 0, "what `sandstorm-agent status` reads" },
+      "/run/sandstorm/agent/status.json", 0, 0, "what `sandstorm-agent status` reads" },
     { "labels", "SANDSTORM_LABELS", CONFIG_STRING, offsetof(struct settings, labels), NULL, 0, 0,
       "what to select this sandbox by, as KEY=VALUE,KEY=VALUE" },
     { "user", NULL, CONFIG_STRING, offsetof(struct settings, user), NULL, 0, 0,

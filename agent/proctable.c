@@ -128,16 +128,16 @@ void proctable_mark_descendants(struct proctable *table)
     }
 }
 
-bool proc_has_variable(pid_t pid, const char *variable)
+enum proc_answer proc_has_variable(pid_t pid, const char *variable)
 {
     CLEANUP_FREE char *text = malloc(ENVIRONMENT_MAX);
     if (!text)
-        return false;
+        return PROC_NO;
     ssize_t size = read_file(pid, "environ", text, ENVIRONMENT_MAX);
     for (ssize_t at = 0; at < size; at += (ssize_t)strlen(text + at) + 1)
         if (strcmp(text + at, variable) == 0)
-            return true;
-    return false;
+            return PROC_YES;
+    return size == 0 ? PROC_UNKNOWN : PROC_NO;
 }
 
 int proc_open(const struct proc_entry *entry)

@@ -32,8 +32,10 @@ void proctable_mark_descendants(struct proctable *table);
 
 /* What follows ") " in /proc/PID/stat: the name before it may contain anything. */
 int proc_parse_stat(const char *text, struct proc_entry *ret, struct err *err) must_use;
-/* Does the process's environment, as it was given, have that NAME=VALUE? */
-bool proc_has_variable(pid_t pid, const char *variable);
+/* Does the process's environment, as it was given, have that NAME=VALUE? It cannot be said of one
+ * that has none at all: it may be in the middle of execve(2), when the kernel shows none. */
+enum proc_answer { PROC_NO, PROC_YES, PROC_UNKNOWN };
+enum proc_answer proc_has_variable(pid_t pid, const char *variable);
 /* A pidfd for that very process; -1 with errno when it is gone. */
 int proc_open(const struct proc_entry *entry) must_use;
 /* False when it is gone, or may not be signalled. */

@@ -38,6 +38,7 @@ struct runner {
 
     struct runner_entry *commands; /* hash by id, in order of arrival */
     struct runner_entry *ready;    /* fair queue */
+    struct state_dir *state;       /* NULL: nothing outlives this process */
     struct released *released;
     struct drainer *drainer;
     struct rlimit files;
@@ -56,6 +57,8 @@ void runner_note_ready(struct runner *runner, struct runner_entry *entry);
 #define RUNNER_ENFORCES_MAX 64u
 void runner_enforces(const struct runner *runner, char ret[RUNNER_ENFORCES_MAX]);
 void runner_forget(struct runner *runner, struct runner_entry *entry);
+/* Its end is safe with the orchestrator, or it has to make room: only its id stays known. */
+void runner_release(struct runner *runner, struct runner_entry *entry);
 void runner_link_gone(struct runner *runner);
 void runner_maybe_quit(struct runner *runner);
 
@@ -78,6 +81,9 @@ void runner_link_refuse(struct runner_link *link, const struct command_id *id,
 bool runner_link_dead(const struct runner_link *link);
 /* Says that a released command was ordered again. */
 void runner_link_say_released(struct runner_link *link, const struct command_id *id);
+
+/* runner_recover.c */
+int runner_recover(struct runner *runner, struct err *err) must_use;
 
 /* runner_orders.c */
 /* One packet from the link. -1 when it breaks the protocol: the link is cut. */

@@ -47,6 +47,14 @@ void runner_forget(struct runner *runner, struct runner_entry *entry)
     free(entry);
 }
 
+void runner_release(struct runner *runner, struct runner_entry *entry)
+{
+    /* In this order: a crash in between leaves a file whose id is known as released. */
+    released_add(runner->released, &entry->id);
+    command_forget_file(entry->command);
+    runner_forget(runner, entry);
+}
+
 /* Every command has ended, and the link has heard what there was to say. */
 void runner_maybe_quit(struct runner *runner)
 {
@@ -204,6 +212,16 @@ static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *e
 
 /* Life. */
 
+static int open_state(struct runner *runner, const struct runner_config *config, struct err *err)
+{
+    uint64_t quota = config->spool_quota ? config->spool_quota : STATE_QUOTA_DEFAULT;
+    if (!config->state_dir)
+        return 0;
+    if (state_dir_open(config->state_dir, quota, &runner->state, err) < 0)
+        return -1;
+    return released_open(runner->released, runner->state, err);
+}
+
 static void on_accept_again(void *userdata)
 {
     struct runner *runner = userdata;
@@ -255,6 +273,7 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         loop_timer_new(runner->loop, on_accept_again, runner, &runner->accept_again, err) < 0 ||
         loop_timer_new(runner->loop, on_patience_over, runner, &runner->patience, err) < 0 ||
         (config->policy && policy_new(config->policy, &runner->policy, err) < 0) ||
+        open_state(runner, config, err) < 0 ||
         open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
         goto fail;
     /* From here on the socket is ours to remove. */
@@ -276,11 +295,13 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         .forest = runner->forest,
         .policy = runner->policy,
         .oom_score_adj = *runner->oom_score_adj ? runner->oom_score_adj : NULL,
+        .state = runner->state,
         .files = runner->files.rlim_max ? &runner->files : NULL,
         .changed = on_command_changed,
         .userdata = runner,
     };
-    if (loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
+    if ((runner->state && runner_recover(runner, err) < 0) ||
+        loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
                     &runner->listen_io, err) < 0)
         goto fail;
     *ret = runner;
@@ -329,6 +350,7 @@ void runner_free(struct runner *runner)
     HASH_ITER (hh, runner->commands, entry, next)
         runner_forget(runner, entry);
     released_free(runner->released);
+    state_dir_free(runner->state);
     drainer_free(runner->drainer);
     forest_free(runner->forest);
     policy_free(runner->policy);

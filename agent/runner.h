@@ -20,13 +20,15 @@
 #define RUNNER_STOP_GRACE_US 3000000u
 #define RUNNER_STOP_US       5000000u
 
-/* Two ends, two pipes' worth: stdin, stdout, stderr, pidfd, control group and a watch on it. */
-#define RUNNER_FILES_PER_COMMAND 6u
+/* stdin, stdout, stderr, pidfd, control group and a watch on it, and its file. */
+#define RUNNER_FILES_PER_COMMAND 7u
 
 struct runner;
 
 struct runner_config {
     const char *socket;
+    const char *state_dir; /* absolute; NULL: nothing outlives this process */
+    uint64_t spool_quota;  /* bytes of output in files; 0: the default */
     uid_t link_uid;      /* the only peer that is listened to, besides root */
     struct rlimit files; /* the limit of open files that commands get; all zero: the runner's */
     bool forward_logs;   /* taps the process's log, see common/log_ring.h */

@@ -9,8 +9,12 @@
 #include <pwd.h>
 #include <stddef.h>
 
+#define SPOOL_QUOTA_MIN (1024u * 1024)
+
 struct settings {
     char *socket;
+    char *state_dir;
+    uint64_t spool_quota;
     char *link_user;
     char *log_level;
     char *log_format;
@@ -23,6 +27,12 @@ struct settings {
 static const struct config_key keys[] = {
     { "runner_socket", "SANDSTORM_RUNNER_SOCKET", CONFIG_STRING, offsetof(struct settings, socket),
       "/run/sandstorm/runner.sock", 0, 0, "the socket on which the link connects" },
+    { "state_dir", "SANDSTORM_RUNNER_STATE_DIR", CONFIG_STRING,
+      offsetof(struct settings, state_dir), "/run/sandstorm/runner", 0, 0,
+      "where commands are kept for a runner that comes after this one; void after a boot" },
+    { "spool_quota", NULL, CONFIG_UINT, offsetof(struct settings, spool_quota), "1073741824",
+      SPOOL_QUOTA_MIN, 0,
+      "bytes of output that all commands together keep there, at most half of its file system" },
     { "link_user", NULL, CONFIG_STRING, offsetof(struct settings, link_user), NULL, 0, 0,
       "the user that the link runs as; empty means the runner's own" },
     { "cgroups", NULL, CONFIG_BOOL, offsetof(struct settings, cgroups), "true", 0, 0,
@@ -58,6 +68,8 @@ static const struct config_key keys[] = {
 static const char *const environment[] = {
     "SANDSTORM_RUNNER_SOCKET",
     "the socket on which the link connects",
+    "SANDSTORM_RUNNER_STATE_DIR",
+    "where commands are kept for a runner that comes after this one",
     "SANDSTORM_LOG_LEVEL",
     "error, warn, info or debug",
     "SANDSTORM_LOG_FORMAT",
@@ -106,6 +118,8 @@ static int serve(const void *userdata, struct err *err)
     char oom_score_adj[OOM_TEXT_MAX];
     struct runner_config config = {
         .socket = settings->socket,
+        .state_dir = settings->state_dir,
+        .spool_quota = settings->spool_quota,
         .forward_logs = true,
         .subreaper = true,
         .cgroups = settings->cgroups,

@@ -56,8 +56,7 @@ static void evict_ended(struct runner *runner)
              LF_STR("command", victim->id.text));
     if (command_followed(victim->command))
         runner_link_say_released(runner->link, &victim->id);
-    released_add(runner->released, &victim->id);
-    runner_forget(runner, victim);
+    runner_release(runner, victim);
 }
 
 static int make_command(struct runner *runner, const struct command_id *id,
@@ -141,8 +140,7 @@ static bool on_release(struct runner *runner, struct runner_entry *entry,
         };
         return false;
     }
-    released_add(runner->released, &entry->id);
-    runner_forget(runner, entry);
+    runner_release(runner, entry);
     runner_link_status_changed(runner->link);
     return true;
 }

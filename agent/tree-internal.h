@@ -29,6 +29,8 @@ struct tree {
     pid_t leader; /* 0 before it exists */
     bool reaped;  /* the leader: its number is not ours any more */
     bool killing; /* tree_kill() was called */
+    bool unknown; /* the last look at /proc met a process of which it cannot be said */
+    unsigned unknown_rounds;
     int watch_fd;
     struct loop_io *watch;
     void (*fn)(void *userdata);

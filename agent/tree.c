@@ -82,15 +82,13 @@ void tree_unwatch(struct tree *tree)
     close_fd(&tree->watch_fd);
 }
 
-/* Something has ended, or may have. What came into being since the last look dies too. */
+/* Something has ended, or may have. */
 static void on_watched(void *userdata, uint32_t events)
 {
     (void)events;
     struct tree *tree = userdata;
     struct err ignored;
     tree_unwatch(tree);
-    if (tree->killing && tree_count(tree) > 0)
-        tree_kill(tree);
     /* Without a watch the one who waits goes by its own clock. */
     if (tree->backend->watch(tree, on_watched, &ignored) == TREE_EMPTY)
         tree->fn(tree->userdata);

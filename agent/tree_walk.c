@@ -5,32 +5,42 @@
 #include "agent/tree-internal.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/timerfd.h>
 
-static bool is_ours(const struct tree *tree, const struct proc_entry *entry)
+#define UNKNOWN_ROUNDS  10u     /* looks at a process that shows no environment (yet) */
+#define UNKNOWN_WAIT_NS 5000000 /* between two of them */
+
+static enum proc_answer is_ours(const struct tree *tree, const struct proc_entry *entry)
 {
     if (entry->pid == tree->leader)
-        return !tree->reaped;
-    if (entry->parent != getpid() || reaper_watches(tree->forest->reaper, entry->pid))
-        return false;
+        return tree->reaped ? PROC_NO : PROC_YES;
+    if (entry->dead || entry->parent != getpid() ||
+        reaper_watches(tree->forest->reaper, entry->pid))
+        return PROC_NO;
     /* Both numbers stay the leader's as long as somebody is in its session or group. */
     if (entry->session == tree->leader || entry->group == tree->leader)
-        return true;
+        return PROC_YES;
     char variable[sizeof(TREE_VARIABLE) + COMMAND_ID_LEN + 1];
     (void)snprintf(variable, sizeof(variable), "%s=%s", TREE_VARIABLE, tree->id.text);
     return proc_has_variable(entry->pid, variable);
 }
 
-/* NULL when there is certainly none. */
+/* Marks those that live. NULL when there is certainly none. */
 static struct proctable *mark(struct tree *tree, bool fresh)
 {
+    tree->unknown = false;
     if (tree->reaped && !forest_has_orphans(tree->forest))
         return NULL;
     struct proctable *table = forest_processes(tree->forest, fresh);
     if (!table)
         return NULL;
-    for (size_t i = 0; i < table->count; i++)
-        table->entries[i].marked = is_ours(tree, &table->entries[i]);
+    for (size_t i = 0; i < table->count; i++) {
+        enum proc_answer answer = is_ours(tree, &table->entries[i]);
+        table->entries[i].marked = answer == PROC_YES;
+        tree->unknown |= answer == PROC_UNKNOWN;
+    }
     proctable_mark_descendants(table);
     for (size_t i = 0; i < table->count; i++)
         table->entries[i].marked &= !table->entries[i].dead;
@@ -56,9 +66,14 @@ unsigned tree_walk_count(struct tree *tree)
     return count;
 }
 
+/* What came into being since the tree was killed dies here: it may be the child of one that was
+ * killed before it was seen to have it. */
 static int watch_first(struct tree *tree, const struct proctable *table, loop_io_fn fn,
                        struct err *err)
 {
+    for (size_t i = 0; table && tree->killing && i < table->count; i++)
+        if (table->entries[i].marked)
+            (void)proc_signal(&table->entries[i], SIGKILL);
     for (size_t i = 0; table && i < table->count; i++) {
         if (!table->entries[i].marked)
             continue;
@@ -71,12 +86,26 @@ static int watch_first(struct tree *tree, const struct proctable *table, loop_io
     return TREE_EMPTY;
 }
 
+/* Nobody is known, but somebody may turn out to be ours in a moment. */
+static int look_again(struct tree *tree, loop_io_fn fn, struct err *err)
+{
+    const struct itimerspec soon = { .it_value.tv_nsec = UNKNOWN_WAIT_NS };
+    if (!tree->unknown || tree->unknown_rounds++ == UNKNOWN_ROUNDS)
+        return TREE_EMPTY;
+    CLEANUP_FD int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (fd < 0 || timerfd_settime(fd, 0, &soon, NULL) < 0)
+        return err_errno(err, errno, "cannot make a timer");
+    return tree_watch_fd(tree, TAKE_FD(fd), EPOLLIN, fn, err);
+}
+
 /* One of them is watched; when it has ended the others are looked at again. An older look may show
  * who still lives, but only a new one that nobody does. */
 int tree_walk_watch(struct tree *tree, loop_io_fn fn, struct err *err)
 {
     int r = watch_first(tree, mark(tree, false), fn, err);
-    return r == TREE_EMPTY ? watch_first(tree, mark(tree, true), fn, err) : r;
+    if (r == TREE_EMPTY)
+        r = watch_first(tree, mark(tree, true), fn, err);
+    return r == TREE_EMPTY ? look_again(tree, fn, err) : r;
 }
 
 const struct tree_backend tree_backend_walk = {

@@ -1,6 +1,6 @@
 /* Owns the ring of bytes between two ends that run at different speeds. Handed bytes by whoever
  * reads a pipe, a pty or a frame; hands them on to whoever drains it. Every operation goes through
- * ring_spans(), which is the one place that knows about wrapping: a short readv(2) or writev(2)
+ * buf_spans(), which is the one place that knows about wrapping: a short readv(2) or writev(2)
  * then only moves `used` or `start` by what the kernel said. Calls nobody. */
 #include "common/buf.h"
 
@@ -41,9 +41,7 @@ size_t buf_room(const struct buf *buf)
     return buf->max - buf->used;
 }
 
-/* Describes `size` bytes of the ring, beginning `skip` bytes after the front, as one or two pieces
- * of memory. The second one is empty unless the bytes wrap. */
-static void ring_spans(const struct buf *buf, size_t skip, size_t size, struct iovec spans[2])
+void buf_spans(const struct buf *buf, size_t skip, size_t size, struct iovec spans[2])
 {
     assert(skip <= buf->capacity && size <= buf->capacity - skip);
     size_t to_end = buf->capacity - buf->start;
@@ -91,7 +89,7 @@ int buf_push(struct buf *buf, const void *data, size_t size, struct err *err)
     if (reserve(buf, size) < 0)
         return err_nomem(err);
     struct iovec spans[2];
-    ring_spans(buf, buf->used, size, spans);
+    buf_spans(buf, buf->used, size, spans);
     (void)memcpy(spans[0].iov_base, data, spans[0].iov_len);
     (void)memcpy(spans[1].iov_base, (const uint8_t *)data + spans[0].iov_len, spans[1].iov_len);
     buf->used += size;
@@ -104,7 +102,7 @@ void buf_peek(const struct buf *buf, size_t skip, void *out, size_t size)
     if (size == 0)
         return;
     struct iovec spans[2];
-    ring_spans(buf, skip, size, spans);
+    buf_spans(buf, skip, size, spans);
     (void)memcpy(out, spans[0].iov_base, spans[0].iov_len);
     (void)memcpy((uint8_t *)out + spans[0].iov_len, spans[1].iov_base, spans[1].iov_len);
 }
@@ -131,7 +129,7 @@ ssize_t buf_read(struct buf *buf, int fd, size_t limit)
     if (reserve(buf, size) < 0)
         return -1;
     struct iovec spans[2];
-    ring_spans(buf, buf->used, size, spans);
+    buf_spans(buf, buf->used, size, spans);
     ssize_t n;
     do
         n = readv(fd, spans, spans[1].iov_len ? 2 : 1);
@@ -152,7 +150,7 @@ ssize_t buf_write(struct buf *buf, int fd)
     if (buf->used == 0)
         return 0;
     struct iovec spans[2];
-    ring_spans(buf, 0, buf->used, spans);
+    buf_spans(buf, 0, buf->used, spans);
     ssize_t n;
     do
         n = writev(fd, spans, spans[1].iov_len ? 2 : 1);

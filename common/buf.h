@@ -31,6 +31,8 @@ size_t buf_room(const struct buf *buf); /* up to the cap, allocated or not */
 int buf_push(struct buf *buf, const void *data, size_t size, struct err *err) must_use;
 /* Copies `size` bytes that begin `skip` bytes into the queue; the queue must hold them. */
 void buf_peek(const struct buf *buf, size_t skip, void *out, size_t size);
+/* Where they lie, for writev(2): as one or two pieces, the second one empty unless they wrap. */
+void buf_spans(const struct buf *buf, size_t skip, size_t size, struct iovec ret[2]);
 /* Drops `size` bytes from the front; the queue must hold them. */
 void buf_drop(struct buf *buf, size_t size);
 

@@ -1,5 +1,6 @@
 /* Names that cross a trust boundary. A sandbox id is a DNS label, a command id a lower-case UUID,
- * and nothing else passes: what passes is safe in a log line, but never becomes a path. */
+ * and nothing else passes: what passes is safe in a log line. None becomes a path, but for one: the
+ * runner keeps a command in a file of its id's name, in a directory that is its own. */
 #pragma once
 
 #include "common/err.h"

@@ -28,6 +28,7 @@
 #define LEDGER_SPOT_SMALL      4096u         /* so few bytes of the command are there */
 #define LEDGER_SPOTS_MAX       (4u << 20)    /* then the oldest segment goes: 128 MiB of memory */
 #define LEDGER_SPARSE          8u            /* a segment with less than 1/8 alive is emptied */
+#define LEDGER_MERGE_SMALL     4096u         /* a neighbour with so little is taken along */
 #define LEDGER_PROBE_US        1000000u      /* between two looks whether the disk is well again */
 #define LEDGER_LOOK_US         60000000u     /* between two looks for what is too old, at most */
 
@@ -47,7 +48,8 @@ struct ledger_record {
     enum ledger_record_kind kind;
     uint32_t size;     /* of the payload behind the header */
     uint32_t checksum; /* of the payload; of a segment: its salt */
-    uint32_t batch;    /* where the records begin that were synced together with this one */
+    uint32_t batch;    /* where the records begin that were synced together with this one; of a
+                          segment: `clean` */
     int64_t time_ms;
     uint64_t offset, end;
     struct ledger_id id;
@@ -121,6 +123,7 @@ struct ledger_segment {
     uint64_t live;        /* bytes of records that are still wanted, in whole spots */
     uint64_t forgets;     /* bytes of records that say what is forgotten */
     uint32_t forgot_from; /* the oldest segment that these are about */
+    uint32_t clean; /* emptied when this one was the head: what those before it forget is gone */
     int64_t oldest_ms, newest_ms;
     struct ledger_command *commands; /* whose home it is */
 };
@@ -173,8 +176,10 @@ void ledger_index_drop(struct ledger_index *index, unsigned position, unsigned c
 /* With the lock held: all that lies in these segments is now at the end of the first one, where
  * nothing is. Looks at every command; for what could not be read. */
 void ledger_index_lose_spots(struct ledger_index *index, uint32_t from, uint32_t to, uint32_t at);
-/* What a record of a segment that is still there says may still be needed. */
-bool ledger_index_reaches(const struct ledger_index *index, unsigned before, uint32_t from);
+/* Whether a segment from this number on, and before that position, may still hold something that a
+ * record in segment `number` says is forgotten. */
+bool ledger_index_reaches(const struct ledger_index *index, unsigned before, uint32_t from,
+                          uint32_t number);
 
 /* ledger_log_spots.c: the spots of a command. */
 int ledger_spots_reserve(struct ledger_command *command, struct err *err) must_use;

@@ -38,31 +38,50 @@ struct emptying {
     bool missed; /* something could not be read */
 };
 
-/* Which ones: at least the one at `position`. */
+/* What it will be at most. */
+static uint64_t weight(const struct ledger_segment *segment)
+{
+    return segment->live + segment->forgets;
+}
+
+struct choice {
+    unsigned low, high; /* the segments from `low` on, up to the one before `high` */
+    uint64_t weight, size;
+};
+
+/* Those of about the same age and no larger weight, so that no byte is copied again and again only
+ * because its neighbours were small; and no more than can be read while appends wait. */
+static bool goes_along(const struct ledger_log *log, const struct choice *choice, unsigned position)
+{
+    struct ledger_segment *const *segments = log->index->segments;
+    const struct ledger_segment *first = segments[MIN(position, choice->low)];
+    const struct ledger_segment *last = segments[MAX(position, choice->high - 1)];
+    const struct ledger_segment *segment = segments[position];
+    return weight(segment) <= MAX(choice->weight, LEDGER_MERGE_SMALL) &&
+           weight(segment) + choice->weight <= log->segment_bytes &&
+           segment->size + choice->size <= 2 * log->segment_bytes &&
+           (log->age_max_ms == 0 || last->newest_ms - first->oldest_ms <= log->age_max_ms / 4);
+}
+
 static void choose(struct emptying *emptying, unsigned position)
 {
     const struct ledger_log *log = emptying->log;
     struct ledger_segment *const *segments = log->index->segments;
-    unsigned low = position, high = position + 1;
-    unsigned closed = log->index->segment_count - (log->head ? 1 : 0);
-    uint64_t live = segments[position]->live;
+    unsigned closed = log->index->segment_count - (log->head ? 1 : 0), taken;
+    struct choice choice = { position, position + 1, weight(segments[position]),
+                             segments[position]->size };
     for (;;) {
-        uint64_t room = log->segment_bytes - MIN(live, log->segment_bytes);
-        uint64_t most = MIN(live, room);
-        int64_t span = log->age_max_ms / 4;
-        if (low > 0 && segments[low - 1]->live <= most && segments[low - 1]->size <= 2 * live &&
-            (span == 0 || segments[high - 1]->newest_ms - segments[low - 1]->oldest_ms <= span)) {
-            live += segments[--low]->live;
-        } else if (high < closed && segments[high]->live <= most &&
-                   segments[high]->size <= 2 * live &&
-                   (span == 0 || segments[high]->newest_ms - segments[low]->oldest_ms <= span)) {
-            live += segments[high++]->live;
-        } else {
+        if (choice.low > 0 && goes_along(log, &choice, choice.low - 1))
+            taken = --choice.low;
+        else if (choice.high < closed && goes_along(log, &choice, choice.high))
+            taken = choice.high++;
+        else
             break;
-        }
+        choice.weight += weight(segments[taken]);
+        choice.size += segments[taken]->size;
     }
-    emptying->position = low;
-    emptying->count = high - low;
+    emptying->position = choice.low;
+    emptying->count = choice.high - choice.low;
 }
 
 /* The new file. */
@@ -95,9 +114,10 @@ static int make_room(struct emptying *emptying, uint32_t size, struct err *err)
 static void put(struct emptying *emptying, uint32_t magic, struct ledger_record record)
 {
     struct ledger_segment *into = emptying->into;
-    record.batch = (uint32_t)into->size; /* it is synced before anybody sees it */
+    bool first = record.kind == LEDGER_RECORD_SEGMENT;
+    record.batch = first ? into->clean : (uint32_t)into->size; /* all is synced before it is seen */
     ledger_record_pack(emptying->buffer + emptying->used, magic, &record);
-    if (record.kind != LEDGER_RECORD_SEGMENT)
+    if (!first)
         ledger_note_time(into, record.time_ms);
     emptying->used += LEDGER_RECORD_HEADER + record.size;
     into->size += LEDGER_RECORD_HEADER + record.size;
@@ -105,7 +125,10 @@ static void put(struct emptying *emptying, uint32_t magic, struct ledger_record 
 
 static int open_new(struct emptying *emptying, struct err *err)
 {
-    struct ledger_segment *const *going = &emptying->log->index->segments[emptying->position];
+    const struct ledger_log *log = emptying->log;
+    const struct ledger_index *index = log->index;
+    struct ledger_segment *const *going = &index->segments[emptying->position];
+    uint32_t newest = index->segments[index->segment_count - 1]->last;
     struct ledger_segment *into = calloc(1, sizeof(*into));
     emptying->buffer = malloc(LEDGER_EMPTY_BUFFER);
     emptying->into = into;
@@ -114,10 +137,11 @@ static int open_new(struct emptying *emptying, struct err *err)
     *into = (struct ledger_segment){ .number = going[0]->number,
                                      .last = going[emptying->count - 1]->last,
                                      .salt = (uint32_t)random_u64(),
-                                     .forgot_from = UINT32_MAX };
+                                     .forgot_from = UINT32_MAX,
+                                     .clean = log->head ? newest : newest + 1 };
     (void)snprintf(emptying->name, sizeof(emptying->name), "%08" PRIx32 ".tmp", into->number);
-    (void)unlinkat(emptying->log->dir_fd, emptying->name, 0); /* of one that failed */
-    if (ledger_segment_make(emptying->log, emptying->name, &emptying->fd, err) < 0)
+    (void)unlinkat(log->dir_fd, emptying->name, 0); /* of one that failed */
+    if (ledger_segment_make(log, emptying->name, &emptying->fd, err) < 0)
         return -1;
     const struct ledger_record first = { .kind = LEDGER_RECORD_SEGMENT,
                                          .checksum = into->salt,
@@ -195,11 +219,12 @@ static int copy_output(struct emptying *emptying, const struct ledger_walk *walk
     return 0;
 }
 
-static int copy_forget(struct emptying *emptying, const struct ledger_record *record,
-                       struct err *err)
+static int copy_forget(struct emptying *emptying, uint32_t number,
+                       const struct ledger_record *record, struct err *err)
 {
     struct ledger_segment *into = emptying->into;
-    if (!ledger_index_reaches(emptying->log->index, emptying->position, (uint32_t)record->offset))
+    if (!ledger_index_reaches(emptying->log->index, emptying->position, (uint32_t)record->offset,
+                              number))
         return 0;
     if (make_room(emptying, 0, err) < 0)
         return -1;
@@ -228,7 +253,8 @@ static int copy_segment(struct emptying *emptying, const struct ledger_segment *
         if (record.kind == LEDGER_RECORD_OUTPUT &&
             copy_output(emptying, &walk, segment->number, at, &record, err) < 0)
             return -1;
-        if (record.kind == LEDGER_RECORD_FORGET && copy_forget(emptying, &record, err) < 0)
+        if (record.kind == LEDGER_RECORD_FORGET &&
+            copy_forget(emptying, segment->last, &record, err) < 0)
             return -1;
     }
     emptying->missed |= walk.damaged > 0;
@@ -282,6 +308,8 @@ static void commit(struct emptying *emptying)
     struct ledger_segment *const *going = &index->segments[emptying->position];
     struct err unsaid;
     bool synced = ledger_dir_sync(log, &unsaid) == 0;
+    if (!synced)
+        emptying->into->clean = 0; /* a power cut may bring the old file back */
     uint64_t before = 0;
     for (unsigned i = 0; i < emptying->count; i++) {
         before += going[i]->size;

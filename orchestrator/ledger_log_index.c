@@ -303,9 +303,13 @@ void ledger_index_lose_spots(struct ledger_index *index, uint32_t from, uint32_t
             }
 }
 
-bool ledger_index_reaches(const struct ledger_index *index, unsigned before, uint32_t from)
+bool ledger_index_reaches(const struct ledger_index *index, unsigned before, uint32_t from,
+                          uint32_t number)
 {
-    return before > 0 && index->segments[before - 1]->last >= from;
+    for (unsigned i = before; i > 0 && index->segments[i - 1]->last >= from; i--)
+        if (index->segments[i - 1]->clean <= number)
+            return true;
+    return false;
 }
 
 /* The command's records in segments up to the number `last` are gone: its output begins later. */

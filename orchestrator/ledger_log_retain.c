@@ -40,7 +40,8 @@ static unsigned closed_count(const struct ledger_log *log)
 static uint64_t needed(const struct ledger_index *index, unsigned position)
 {
     const struct ledger_segment *segment = index->segments[position];
-    bool others = ledger_index_reaches(index, position, segment->forgot_from);
+    bool others = segment->forgets > 0 &&
+                  ledger_index_reaches(index, position, segment->forgot_from, segment->last);
     return segment->live + (others ? segment->forgets : 0);
 }
 
@@ -107,9 +108,12 @@ int ledger_make_room(struct ledger_log *log, uint64_t size, struct err *err)
     return 0;
 }
 
+/* Little of it is output that is wanted, and much of it is nothing that is. */
 static bool is_sparse(const struct ledger_index *index, unsigned position)
 {
-    return needed(index, position) < index->segments[position]->size / LEDGER_SPARSE;
+    const struct ledger_segment *segment = index->segments[position];
+    return segment->live < segment->size / LEDGER_SPARSE &&
+           needed(index, position) <= segment->size / 2;
 }
 
 /* 1: done something; 0: there is nothing to do. */

@@ -46,6 +46,7 @@ static bool read_first(struct scan *scan, uint32_t number)
     if (!scan->headless) {
         scan->segment.salt = record.checksum;
         scan->segment.last = (uint32_t)record.end;
+        scan->segment.clean = record.batch;
         return true;
     }
     scan->segment.salt = ledger_magic_of(bytes + LEDGER_RECORD_HEADER);

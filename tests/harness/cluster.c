@@ -3,6 +3,7 @@
 #include "tests/harness/cluster.h"
 
 #include "common/file.h"
+#include "tests/harness/leftovers.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -206,6 +207,7 @@ void cluster_free(struct cluster *cluster)
     for (unsigned i = 0; i < cluster->sandbox_count; i++) {
         service_free(cluster->sandboxes[i].link);
         service_free(cluster->sandboxes[i].runner);
+        leftovers_remove(cluster->sandboxes[i].socket);
     }
     service_free(cluster->orchestrator);
     if (*cluster->dir && !cluster->keep_dir)
@@ -304,16 +306,17 @@ static void agent_argv(const struct cluster *cluster, const char *program,
 
 static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandbox, struct err *err)
 {
-    char name[64], socket[160];
+    char name[64], socket[160], state[160];
     const char *argv[AGENT_ARGV_MAX];
     struct agent_env env;
     agent_argv(cluster, "sandstorm-runner", argv);
     (void)snprintf(socket, sizeof(socket), "SANDSTORM_RUNNER_SOCKET=%s", sandbox->socket);
+    (void)snprintf(state, sizeof(state), "SANDSTORM_RUNNER_STATE_DIR=%s", sandbox->runner_state);
     struct service_config config = {
         .name = name,
         .dir = cluster->dir,
         .argv = argv,
-        .env = (const char *[]){ socket, NULL },
+        .env = (const char *[]){ socket, state, NULL },
     };
     (void)snprintf(name, sizeof(name), "%s-runner", sandbox->name);
     if (service_new(&config, &sandbox->runner, err) < 0)
@@ -356,6 +359,9 @@ static int name_files(const struct cluster *cluster, const char *name,
         return -1;
     (void)snprintf(file, sizeof(file), "%s.token", name);
     if (join(sandbox->token, cluster->dir, file, err) < 0)
+        return -1;
+    (void)snprintf(file, sizeof(file), "%s.runner", name);
+    if (join(sandbox->runner_state, cluster->dir, file, err) < 0)
         return -1;
     (void)snprintf(file, sizeof(file), "%s.status", name);
     return join(sandbox->status, cluster->dir, file, err);

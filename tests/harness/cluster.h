@@ -14,6 +14,7 @@ struct sandbox_processes {
     char socket[CLUSTER_PATH_MAX];
     char token[CLUSTER_PATH_MAX];  /* the file with its join token */
     char status[CLUSTER_PATH_MAX]; /* what `sandstorm-agent status` reads */
+    char runner_state[CLUSTER_PATH_MAX];
     struct service *runner, *link;
 };
 

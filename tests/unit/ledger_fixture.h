@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "orchestrator/ledger_log-internal.h"
 
 #include <criterion/criterion.h>
@@ -50,6 +51,7 @@ static inline void reopen_ledger(void)
 
 static inline void set_up(void)
 {
+    log_setup("test", LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
     cr_assert(mkdtemp(directory));
     cr_assert_eq(loop_new(&loop, &err), 0, "%s", err.text);
     config = (struct ledger_log_config){ .dir = directory, .loop = loop, .total_max = TOTAL_MAX };

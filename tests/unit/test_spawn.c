@@ -177,6 +177,122 @@ Test(spawn, a_descriptor_that_is_none_fails_at_stdio)
     cr_expect_eq(err.sys_errno, EBADF);
 }
 
+/* Who and with what. */
+
+static struct err run(const struct spawn_request *wanted, const char *script, char *out,
+                      size_t size, enum spawn_step *ret_step)
+{
+    struct spawn_request request = *wanted;
+    struct spawn_result process;
+    struct err err = { 0 };
+    int ends[2];
+    char *argv[] = { (char *)"/bin/sh", (char *)"-c", (char *)script, NULL };
+    char *environment[] = { (char *)"PATH=" SYSTEM_PATH, NULL };
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    request.argv = argv;
+    request.environment = environment;
+    request.path = "";
+    request.cwd = request.cwd ? request.cwd : "/";
+    request.stdio[0] = request.stdio[2] = null;
+    request.stdio[1] = ends[1];
+    *ret_step = SPAWN_STEP_NONE;
+    int r = spawn_process(&request, &process, ret_step, &err);
+    close_fd(&ends[1]);
+    ssize_t n, used = 0;
+    while ((n = read(ends[0], out + used, size - 1 - (size_t)used)) > 0)
+        used += n;
+    out[used] = '\0';
+    close_fd(&ends[0]);
+    if (r == 0) {
+        siginfo_t info;
+        cr_assert_eq(waitid(P_PIDFD, (id_t)process.pidfd, &info, WEXITED), 0);
+        close_fd(&process.pidfd);
+    }
+    return err;
+}
+
+Test(spawn, it_becomes_the_user_before_it_enters_the_directory)
+{
+    char out[512], dir[] = "/tmp/test-spawn-XXXXXX";
+    enum spawn_step step;
+    const gid_t groups[] = { 65534, 7, 9 };
+    const struct spawn_user user = { 65533, 65534, groups, ELEMENTS(groups) };
+    struct spawn_request request = { .user = &user };
+    (void)run(&request, "id -u; id -g; id -G", out, sizeof(out), &step);
+    cr_expect_str_eq(out, "65533\n65534\n65534 7 9\n");
+    cr_assert_not_null(mkdtemp(dir));
+    request.cwd = dir;
+    struct err err = run(&request, "pwd", out, sizeof(out), &step);
+    cr_expect_eq(step, SPAWN_STEP_CWD);
+    cr_expect_eq(err.sys_errno, EACCES);
+    request.cwd_or_root = true;
+    (void)run(&request, "pwd", out, sizeof(out), &step);
+    cr_expect_str_eq(out, "/\n");
+    (void)rmdir(dir);
+    cr_expect(geteuid() == 0 && getegid() == 0, "the parent is not itself any more");
+}
+
+Test(spawn, a_user_that_the_kernel_refuses_fails_at_user)
+{
+    char out[64];
+    enum spawn_step step;
+    const gid_t group = (gid_t)-1;
+    const struct spawn_user user = { 1, 1, &group, 1 };
+    const struct spawn_request request = { .user = &user };
+    struct err err = run(&request, "id -u", out, sizeof(out), &step);
+    cr_expect_eq(step, SPAWN_STEP_USER);
+    cr_expect_eq(err.sys_errno, EINVAL);
+    cr_expect_str_eq(out, "");
+}
+
+Test(spawn, limits_niceness_and_umask_are_the_childs_alone)
+{
+    char out[512];
+    enum spawn_step step;
+    struct rlimit before, after;
+    const int nice = 5;
+    const mode_t mask = 071;
+    const struct spawn_rlimit limits[] = { { RLIMIT_NOFILE, "nofile", { 50, 60 } },
+                                           { RLIMIT_CPU, "cpu", { 100, 200 } } };
+    const struct spawn_request request = {
+        .rlimits = limits, .rlimit_count = ELEMENTS(limits), .nice = &nice, .umask = &mask
+    };
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    (void)run(&request, "ulimit -Sn; ulimit -Hn; ulimit -St; nice; umask", out, sizeof(out), &step);
+    cr_expect_str_eq(out, "50\n60\n100\n5\n0071\n");
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &after), 0);
+    cr_expect_eq(after.rlim_cur, before.rlim_cur);
+    mode_t ours = umask(0);
+    (void)umask(ours);
+    cr_expect_neq(ours, mask);
+}
+
+Test(spawn, a_score_for_when_memory_runs_out_is_the_childs_alone)
+{
+    char out[64];
+    enum spawn_step step;
+    const struct spawn_request request = { .oom_score_adj = "321" };
+    (void)run(&request, "cat /proc/self/oom_score_adj", out, sizeof(out), &step);
+    cr_expect_str_eq(out, "321\n");
+    CLEANUP_FD int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+    cr_assert_gt(read(fd, out, sizeof(out)), 0);
+    cr_expect_neq(strncmp(out, "321", 3), 0);
+}
+
+Test(spawn, a_control_group_that_is_none_fails_before_the_program_runs)
+{
+    char out[64];
+    enum spawn_step step;
+    CLEANUP_FD int dir = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct spawn_request request = { .cgroup = dir };
+    struct err err = run(&request, "echo ran", out, sizeof(out), &step);
+    cr_expect(step == SPAWN_STEP_CGROUP || step == SPAWN_STEP_FORK, "step %d", step);
+    cr_expect_neq(err.sys_errno, 0);
+    cr_expect_str_eq(out, "");
+    cr_expect(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
 /* PATH. */
 
 static char root[] = "/tmp/test-spawn-XXXXXX";

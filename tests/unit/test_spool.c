@@ -17,6 +17,7 @@ struct model {
     uint64_t first, end;
     uint8_t *bytes, *streams; /* by offset */
     unsigned long runs, reads, trims;
+    struct state_dir *state; /* NULL: memory alone */
     int pipe[2];
     uint64_t seed;
 };
@@ -104,21 +105,23 @@ static void walk_some(struct model *model)
     uint64_t at = model->first + random_below(&model->seed, model->end - model->first + 1);
     for (unsigned i = 0; i < 5; i++) {
         enum spool_stream stream = 0;
+        uint64_t beyond = 0;
         size_t max = 1 + random_below(&model->seed, sizeof(data));
-        size_t size = spool_run(&model->spool, at, max, &stream);
+        ssize_t n = spool_peek(&model->spool, at, data, max, &stream, &beyond);
         if (at == model->end) {
-            cr_assert_eq(size, 0u);
+            cr_assert_eq(n, 0);
             return;
         }
         size_t expected = 0;
         while (expected < max && at + expected < model->end &&
                model->streams[at + expected] == model->streams[at])
             expected++;
-        cr_assert_eq(size, expected);
+        /* The edge of a block in the file ends a run early. */
+        cr_assert(n > 0 && (size_t)n <= expected);
+        cr_assert(model->state || (size_t)n == expected);
         cr_assert_eq((int)stream, model->streams[at]);
-        spool_copy(&model->spool, at, data, size);
-        cr_assert_arr_eq(data, model->bytes + at, size);
-        at += size;
+        cr_assert_arr_eq(data, model->bytes + at, (size_t)n);
+        at += (size_t)n;
         model->runs++;
     }
 }
