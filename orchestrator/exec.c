@@ -70,6 +70,7 @@ void exec_say_input(struct exec *exec)
     credit.limit = relay->input_limit;
     credit.taken = relay->input_taken;
     credit.received = relay->input_known;
+    credit.next = relay_input_end(relay);
     credit.closed = relay->input_closed;
     Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
     response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_STDIN_CREDIT;
