@@ -7,8 +7,9 @@
 
 static const char *step_name(Sandstorm__V1__StartStep step)
 {
-    static const char *const names[] = { "unknown", "spec",   "admit", "pipes", "fork",  "session",
-                                         "cgroup",  "limits", "user",  "cwd",   "stdio", "exec" };
+    static const char *const names[] = { "unknown", "spec",   "admit",  "pipes", "fork",
+                                         "session", "cgroup", "limits", "user",  "cwd",
+                                         "stdio",   "exec",   "policy" };
     return (size_t)step < ELEMENTS(names) ? names[step] : "unknown";
 }
 
