@@ -291,8 +291,8 @@ static int open_input(struct command *command, Sandstorm__V1__StdinMode mode, in
     return 0;
 }
 
-int command_open_pipes(struct command *command, const Sandstorm__V1__CommandSpec *spec,
-                       uid_t owner, int child_fds[3], struct err *err)
+int command_open_pipes(struct command *command, const Sandstorm__V1__CommandSpec *spec, uid_t owner,
+                       int child_fds[3], struct err *err)
 {
     if (spec->terminal)
         return command_terminal_open(command, spec, owner, child_fds, err);

@@ -2,6 +2,8 @@
  */
 #include "cli/keys.h"
 
+#include "common/macros.h"
+
 #include <string.h>
 
 #define CTRL_Z 0x1a
@@ -49,7 +51,7 @@ size_t keys_filter(struct keys *keys, char *data, size_t size, enum keys_action 
     }
     for (size_t in = 0; in < size; in++) {
         char key = data[in];
-        bool escape = keys->line_start && key == (char)keys->escape && *ret == KEYS_PASS;
+        bool escape = keys->line_start && key == (char)keys->escape;
         keys->line_start = key == '\r' || key == '\n';
         if (escape && in + 1 == size) {
             keys->held = true;
@@ -57,9 +59,10 @@ size_t keys_filter(struct keys *keys, char *data, size_t size, enum keys_action 
         }
         if (escape) {
             char next = data[in + 1];
-            *ret = action_of(next);
+            enum keys_action action = action_of(next);
             /* Both are ours; of a doubled escape, the first. */
-            if (*ret != KEYS_PASS) {
+            if (action != KEYS_PASS) {
+                *ret = MAX(*ret, action);
                 keys->line_start = true;
                 in++;
                 continue;

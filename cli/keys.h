@@ -13,7 +13,8 @@
     "%c?  this help\n"                                                                             \
     "%c%c  a single %c\n"
 
-enum keys_action { KEYS_PASS, KEYS_LEAVE, KEYS_SUSPEND, KEYS_HELP };
+/* The later ones outweigh those before them. */
+enum keys_action { KEYS_PASS, KEYS_HELP, KEYS_SUSPEND, KEYS_LEAVE };
 
 struct keys {
     int escape; /* or KEYS_NONE */
@@ -24,5 +25,5 @@ void keys_init(struct keys *keys, int escape);
 /* One character, or "none"; false when it is neither. NULL is the usual one. */
 bool keys_parse(const char *text, int *ret);
 /* Takes our keys out of what was typed; `data` has room for one byte more. Returns how many are
- * left for the command. What follows a key of ours in the same piece is for the command too. */
+ * left for the command, and the weightiest of what is asked for. */
 size_t keys_filter(struct keys *keys, char *data, size_t size, enum keys_action *ret);

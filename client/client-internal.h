@@ -1,6 +1,7 @@
 /* The inside of the client library, for client/ and, where it needs the loop, cli/. */
 #pragma once
 
+#include "client/retry.h"
 #include "client/sandstorm.h"
 #include "common/loop.h"
 #include "common/rpc_channel.h"
@@ -22,6 +23,7 @@ struct sandstorm_client {
     void (*renew)(void *userdata);
     void (*release)(void *userdata);
     void *userdata;
+    uint64_t pace_us;        /* between attempts; 0: as client/retry.h says. For tests. */
     struct answers *waiting; /* for the call that client_stream() is in, or NULL */
     bool left;
 };
@@ -35,6 +37,9 @@ void client_explain(struct sandstorm_client *client, struct err *err);
 /* A new channel, with the identity as it is on disk now, in place of the one of that generation.
  * True when calls may fare better for another reason than time: another certificate. */
 bool client_reconnect(struct sandstorm_client *client, unsigned generation);
+/* With the client's pace. 0: RETRY_GIVE_UP_US. */
+void client_retry_init(const struct sandstorm_client *client, uint64_t give_up_us,
+                       struct retry *ret);
 /* Turns the loop for so long; false when the client was told to leave. */
 bool client_sleep(struct sandstorm_client *client, uint64_t for_us);
 

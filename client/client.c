@@ -4,7 +4,6 @@
  * wire. */
 #include "client/client-internal.h"
 
-#include "client/retry.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/rpc_diagnose.h"
@@ -130,6 +129,14 @@ bool client_reconnect(struct sandstorm_client *client, unsigned generation)
         fresh = old;
     }
     return replace_channel(client, &err) == 0 && changed;
+}
+
+void client_retry_init(const struct sandstorm_client *client, uint64_t give_up_us,
+                       struct retry *ret)
+{
+    retry_init(ret, give_up_us);
+    if (client->pace_us)
+        ret->backoff.base_us = ret->backoff.cap_us = client->pace_us;
 }
 
 bool client_sleep(struct sandstorm_client *client, uint64_t for_us)
@@ -278,7 +285,7 @@ int client_insist(struct sandstorm_client *client, const struct client_method *m
                   struct err *err)
 {
     struct retry retry;
-    retry_init(&retry, 0);
+    client_retry_init(client, 0, &retry);
     for (;; known = true) {
         struct retry_end end = { 0 };
         uint64_t delay_us;

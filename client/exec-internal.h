@@ -3,7 +3,6 @@
 
 #include "client/client-internal.h"
 #include "client/feed.h"
-#include "client/retry.h"
 #include "client/sink.h"
 #include "client/source.h"
 #include "common/ids.h"

@@ -73,7 +73,7 @@ static int exec_new(struct sandstorm_client *client, const char *sandbox,
     exec->client = client;
     exec->streams = *streams;
     exec->sandbox = strdup(sandbox);
-    retry_init(&exec->retry, streams->give_up_after_ms * 1000);
+    client_retry_init(client, streams->give_up_after_ms * 1000, &exec->retry);
     if (exec->sandbox && loop_timer_new(client->loop, on_again, exec, &exec->again, err) == 0) {
         *ret = exec;
         return 0;

@@ -24,6 +24,7 @@ void retry_init(struct retry *retry, uint64_t give_up_us)
     *retry = (struct retry){ .give_up_us = give_up_us ? give_up_us : RETRY_GIVE_UP_US };
     backoff_init(&retry->backoff);
     retry->backoff.cap_us = RETRY_CAP_US;
+    retry->backoff.stable_us = RETRY_STABLE_US;
 }
 
 bool retry_next(struct retry *retry, uint64_t now_us, uint64_t random, uint64_t *ret_us)

@@ -10,6 +10,8 @@
 #define RETRY_GIVE_UP_US 600000000u
 /* People wait for it: less than what the daemons allow themselves. */
 #define RETRY_CAP_US 10000000u
+/* A connection that was up for so long broke for another reason than the one before it. */
+#define RETRY_STABLE_US 10000000u
 
 /* How a call ended that brought no result. */
 struct retry_end {

@@ -35,7 +35,8 @@ struct rpc_call {
     bool peer_done; /* no message will come any more */
     bool judged;    /* the guard has let it in: a sweep may end it */
     bool aborted;   /* ended by the server's sweep */
-    bool cut;       /* cancelled, or a send failed: nothing more is started */
+    bool mute;      /* a send failed: nothing more is sent */
+    bool cut;       /* cancelled, or a server's send failed: nothing more is started */
     bool ended;     /* RECV_CLOSE or RECV_STATUS is in */
     bool closed;    /* and so told */
     bool sent;      /* a message has left us */
@@ -284,10 +285,13 @@ static void send_done(struct rpc_op *op)
 {
     struct rpc_call *call = CONTAINER_OF(op, struct rpc_call, send_op);
     call->sending = false;
-    /* A failed send means that the call is over; RECV_CLOSE or RECV_STATUS tells the owner. Nothing
-     * more is started then: the pump may be on its way out. */
-    if (!op->ok)
-        call->cut = true;
+    /* A failed send means that the call is over; RECV_CLOSE or RECV_STATUS tells the owner. A client
+     * reads on: the core holds the status back until what the peer said before it was read. A server
+     * starts nothing more: the pump may be on its way out. */
+    if (!op->ok) {
+        call->mute = true;
+        call->cut = call->cut || call->server;
+    }
     call->sent = call->sent || op->ok;
     pump_queue(call);
     if (call->was_full && rpc_call_writable(call)) {
@@ -328,9 +332,9 @@ static void start_finish(struct rpc_call *call)
 
 static void pump_queue(struct rpc_call *call)
 {
-    if (call->cut)
+    if (call->mute || call->cut)
         drop_queue(call);
-    if (call->sending || call->ended || call->cut)
+    if (call->sending || call->ended || call->mute || call->cut)
         return;
     struct outgoing *item = call->first;
     if (!item) {
@@ -373,7 +377,7 @@ static int enqueue(struct rpc_call *call, grpc_slice slice, struct err *err)
 
 static int check_room(const struct rpc_call *call, size_t size, struct err *err)
 {
-    if (call->finish_asked || call->ended || call->cut)
+    if (call->finish_asked || call->ended || call->mute || call->cut)
         return err_set(err, ERR_UNAVAILABLE, "the stream is closing");
     if (size > RPC_QUEUE_MAX - MIN(call->queued, RPC_QUEUE_MAX))
         return err_set(err, ERR_EXHAUSTED, "the peer does not read: %zu bytes are waiting for it",
@@ -410,7 +414,7 @@ int rpc_call_send_parts(struct rpc_call *call, const struct iovec *parts, unsign
 
 bool rpc_call_writable(const struct rpc_call *call)
 {
-    return !call->cut && !call->ended && call->queued < RPC_QUEUE_WRITABLE;
+    return !call->mute && !call->cut && !call->ended && call->queued < RPC_QUEUE_WRITABLE;
 }
 
 /* Ending. */

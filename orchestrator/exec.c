@@ -163,6 +163,8 @@ static void follow(struct exec *exec, struct relay *relay, bool existed)
         log_info("command attached to", LF_STR("command", relay->id.text),
                  LF_STR("client", rpc_call_peer(exec->call)->name));
     relay_join(relay, exec);
+    if (exec->state != EXEC_FOLLOWING)
+        return;
     exec_say_started(exec);
     if (relay->input_limit && !exec->watches)
         exec_say_input(exec);

@@ -34,7 +34,7 @@ static void typist_done(struct typist *typist)
 #define CLEANUP_TYPIST CLEANUP(typist_done)
 
 struct sitting {
-    const char *shell, *type;
+    const char *shell, *type, *user;
     unsigned rows, columns;
     bool kill_when_gone, no_terminal;
 };
@@ -57,6 +57,9 @@ static struct typist sit_down(const struct sitting *sitting)
     spec.shell = (char *)sitting->shell;
     spec.stdin_mode = SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM;
     spec.terminal = sitting->no_terminal ? NULL : &terminal;
+    if (sitting->user)
+        spec.user = (char *)sitting->user;
+    spec.kill_grace_ms = 1;
     if (sitting->kill_when_gone)
         spec.client_gone = SANDSTORM__V1__CLIENT_GONE_POLICY__CLIENT_GONE_POLICY_KILL_AFTER;
     Sandstorm__V1__ExecOpen open = SANDSTORM__V1__EXEC_OPEN__INIT;
@@ -179,6 +182,16 @@ Test(terminal, it_has_the_size_and_the_type_that_were_asked_for)
     cr_assert(saw(&typist, "33 111\r\nscreen-256color\r\n"));
 }
 
+Test(terminal, it_belongs_to_the_user_who_runs_in_it)
+{
+    if (geteuid() != 0)
+        cr_skip_test("only root runs commands as somebody else");
+    CLEANUP_TYPIST struct typist typist = sit_down(&(struct sitting){
+        .shell = "id -un; test -O $(tty) && exec > $(tty) && echo mine", .user = "nobody" });
+    assert_exited(&typist, 0);
+    cr_assert(saw(&typist, "nobody\r\nmine\r\n"));
+}
+
 Test(terminal, control_c_kills_what_runs_in_it)
 {
     CLEANUP_TYPIST struct typist typist =
@@ -276,11 +289,12 @@ Test(terminal, a_shell_whose_client_is_gone_for_good_hangs_up_with_its_jobs)
     CLEANUP_TYPIST struct typist typist = sit_down(&(struct sitting){
         .shell = "PS1='prompt> ' exec bash --norc --noprofile -i", .kill_when_gone = true });
     LOOK_UNTIL(&typist, saw(&typist, "prompt> "));
-    type(&typist, "sleep 1000 & echo \"pids=$$=$!=\"\n");
+    /* One that the shell hangs up, and one that does not care, nor about TERM. */
+    type(&typist, "sleep 1000 & j=$!; (trap '' HUP TERM; exec sleep 1000) & echo pids=$$=$j=$!=\n");
     /* Not the echo, which has no numbers. */
     const char *pids = NULL;
-    int shell = 0, job = 0;
-    while (!pids || sscanf(pids, "\npids=%d=%d=", &shell, &job) != 2) {
+    int shell = 0, job = 0, stubborn = 0;
+    while (!pids || sscanf(pids, "\npids=%d=%d=%d=", &shell, &job, &stubborn) != 3) {
         look(&typist);
         typist.seen[typist.seen_size] = '\0';
         pids = strstr((const char *)typist.seen, "\npids=");
@@ -288,4 +302,5 @@ Test(terminal, a_shell_whose_client_is_gone_for_good_hangs_up_with_its_jobs)
     peer_free(TAKE_PTR(typist.peer));
     fixture_wait_gone(shell);
     fixture_wait_gone(job);
+    fixture_wait_gone(stubborn);
 }

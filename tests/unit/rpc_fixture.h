@@ -24,6 +24,7 @@ struct end {
     size_t bytes;
     char last[64]; /* name of the last Label */
     struct err status;
+    bool answered, sent_any; /* of a client's call that has closed */
     void (*on_message)(struct end *end, const uint8_t *data, size_t size);
     void (*on_half_closed)(struct end *end);
     void (*on_writable)(struct end *end);
@@ -92,6 +93,8 @@ static inline void end_closed(void *owner, const struct err *status)
     struct end *end = owner;
     end->closed++;
     end->status = *status;
+    end->answered = rpc_call_answered(end->call);
+    end->sent_any = rpc_call_sent(end->call);
     rpc_call_release(end->call);
     end->call = NULL;
 }

@@ -182,20 +182,82 @@ Test(ledger_retain, what_is_too_old_goes)
     cr_assert(ledger_log_range(ledger, &id, &first, &end));
 }
 
-/* A clock that was wrong when the output came, or is wrong now. */
-Test(ledger_retain, a_clock_that_jumps_while_it_is_open_is_not_the_end)
+/* As if all that is in the first segment had been written so much earlier. */
+static void make_older(int64_t by_ms)
 {
-    config.age_max_ms = 1000 * 3600;
+    size_t size;
+    uint8_t *data = read_file(segment_path(1), &size);
+    struct ledger_record record;
+    cr_assert(ledger_record_unpack(data, LEDGER_MAGIC, &record));
+    uint32_t salt = record.checksum;
+    for (size_t at = LEDGER_RECORD_HEADER; at < size; at += LEDGER_RECORD_HEADER + record.size) {
+        cr_assert(ledger_record_unpack(data + at, salt, &record));
+        record.time_ms -= by_ms;
+        ledger_record_pack(data + at, salt, &record);
+    }
+    write_file(segment_path(1), data, size);
+    free(data);
+}
+
+#define HOUR_MS (INT64_C(3600) * 1000)
+
+Test(ledger_retain, what_has_become_too_old_goes_at_the_start)
+{
     open_ledger();
     append(1, 0, 1000);
-    /* As if the wall clock had been an hour and a half back at the start: it has been set forward
-     * since. */
-    (void)pthread_mutex_lock(&ledger->lock);
-    ledger->opened_ms -= 1000 * 5400;
-    (void)pthread_mutex_unlock(&ledger->lock);
-    append(2, 0, 1000);
+    close_ledger();
+    make_older(2 * HOUR_MS);
+    config.age_max_ms = 3 * HOUR_MS;
+    open_ledger();
     let_it_turn();
     expect_whole(1, 0, 1000);
+    close_ledger();
+    config.age_max_ms = HOUR_MS;
+    open_ledger();
+    wait_for_bytes(0);
+    expect_none(1);
+}
+
+/* Else the first lines of a quiet night would live for as long as the last ones. */
+Test(ledger_retain, a_segment_is_not_filled_for_longer_than_an_eighth_of_the_age)
+{
+    config.age_max_ms = 8 * HOUR_MS;
+    open_ledger();
+    append(1, 0, 1000);
+    append(1, 1000, 2000);
+    close_ledger();
+    cr_assert_eq(count_files(".seg"), 1);
+    make_older(2 * HOUR_MS);
+    open_ledger();
+    append(1, 2000, 3000);
+    append(1, 3000, 4000);
+    cr_assert_eq(count_files(".seg"), 2);
+    expect_whole(1, 0, 4000);
+}
+
+/* The clock is set forward by 90 minutes while the ledger is open: what is ten minutes old is not
+ * older than an hour. */
+Test(ledger_retain, a_clock_that_jumps_while_it_is_open_is_not_the_end)
+{
+    open_ledger();
+    append(1, 0, 30000);
+    append(2, 0, 30000);
+    append(3, 0, 60000);
+    close_ledger();
+    make_older(100 * 60 * 1000);
+    open_ledger();
+    let_it_turn();
+    ledger->opened_ms -= 90 * 60 * 1000;
+    ledger->age_max_ms = HOUR_MS;
+    forget(1); /* so that it looks what can go */
+    append(4, 0, 1000);
+    let_it_turn();
+    expect_whole(2, 0, 30000);
+    ledger->opened_ms += 90 * 60 * 1000;
+    forget(3);
+    append(4, 1000, 2000);
+    let_it_turn();
+    expect_none(2);
 }
 
 /* Small neighbours become one file, however many there are. */

@@ -155,6 +155,75 @@ Test(ledger_scan, a_bit_that_flips_while_it_is_open_is_damage_too)
     free(image);
 }
 
+/* Where the last batch begins, and how many records it has. */
+static size_t last_batch(unsigned *ret_records)
+{
+    struct ledger_record record;
+    uint8_t window[LEDGER_WINDOW];
+    uint32_t at, batch = 0;
+    int fd = open(segment_path(1), O_RDONLY | O_CLOEXEC);
+    cr_assert(ledger_record_unpack(image, LEDGER_MAGIC, &record));
+    struct ledger_walk walk = { .fd = fd,
+                                .salt = record.checksum,
+                                .size = image_size,
+                                .at = LEDGER_RECORD_HEADER,
+                                .window = window };
+    *ret_records = 0;
+    while (ledger_walk_next(&walk, &record, &at, &err) > 0) {
+        *ret_records = record.batch == batch ? *ret_records + 1 : 1;
+        batch = record.batch;
+    }
+    (void)close(fd);
+    cr_assert_eq(walk.damaged, 0);
+    return batch;
+}
+
+/* The power goes while a large batch is on its way: of its sectors any may be missing. What is kept
+ * must follow on what was synced, without a hole, for a hole would be taken for output that is safe
+ * here. */
+Test(ledger_scan, sectors_that_are_missing_of_the_last_batch_leave_no_hole)
+{
+    enum { MANY = 300, SECTOR = 512 };
+    static struct one_append appends[MANY];
+    open_ledger();
+    for (unsigned i = 0; i < MANY; i++) {
+        uint64_t offset = (uint64_t)(i / COMMANDS) * EACH;
+        prepare_append(&appends[i], i % COMMANDS, offset, offset + EACH);
+        OK(ledger_log_append(ledger, &appends[i].append, &err));
+    }
+    close_ledger();
+    for (unsigned i = 0; i < MANY; i++)
+        free(appends[i].runs);
+    image = read_file(segment_path(1), &image_size);
+    unsigned records;
+    size_t from = last_batch(&records);
+    cr_assert_gt(records, 10, "there was no large batch");
+    uint8_t *torn = malloc(image_size);
+    uint64_t state = 11;
+    for (unsigned round = 0; round < 300; round++) {
+        memcpy(torn, image, image_size);
+        unsigned missing = 1 + (unsigned)random_below(&state, 4);
+        for (unsigned i = 0; i < missing; i++) {
+            size_t at = from + random_below(&state, image_size - from);
+            size_t end = MIN(image_size, at - at % SECTOR + SECTOR);
+            at = MAX(from, at - at % SECTOR);
+            memset(torn + at, 0, end - at);
+        }
+        write_file(segment_path(1), torn, image_size);
+        open_ledger();
+        for (unsigned i = 0; i < COMMANDS; i++) {
+            struct gaps gaps;
+            uint64_t end = end_of(i);
+            cr_assert_geq(end, (MANY - records) / COMMANDS * EACH);
+            cr_assert(end == 0 || read_to_end(i, 0, &gaps) == end);
+            cr_assert(end == 0 || gaps.damaged + gaps.trimmed == 0);
+        }
+        close_ledger();
+    }
+    free(torn);
+    free(image);
+}
+
 /* Several segments; the damage is in an older one. */
 Test(ledger_scan, damage_in_an_older_segment_costs_what_is_damaged)
 {

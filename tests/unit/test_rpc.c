@@ -34,6 +34,73 @@ Test(rpc, an_unknown_method_is_unimplemented)
     world_done(&world);
 }
 
+static void pause_accepted(struct end *end, const uint8_t *data, size_t size)
+{
+    (void)data;
+    (void)size;
+    rpc_call_pause(end->call);
+}
+
+/* libgrpc holds the status back until everything before it was read. */
+Test(rpc, what_was_said_before_the_end_is_read_although_a_send_has_failed)
+{
+    struct world world;
+    world_init(&world);
+    for (unsigned round = 0; round < 20; round++) {
+        struct end end = { 0 };
+        struct err status;
+        (void)err_set(&status, ERR_PRECONDITION, "that is all");
+        world.accepted = (struct end){ .on_message = pause_accepted };
+        call_open(world.client, "/t/Stream", RPC_NO_DEADLINE, &end);
+        /* More than flow control lets through to somebody who does not read. */
+        for (unsigned i = 0; i < 4; i++)
+            (void)send_label(&end, "up", 200000);
+        UNTIL(&world, world.accepted.messages > 0);
+        for (unsigned i = 0; i < 40; i++)
+            cr_assert_eq(send_label(&world.accepted, "down", 4000), 0);
+        rpc_call_finish(world.accepted.call, &status);
+        UNTIL(&world, end.closed);
+        cr_expect_eq(end.status.code, ERR_PRECONDITION, "%s", end.status.text);
+        cr_expect_eq(end.messages, 40u, "%u", end.messages);
+        UNTIL(&world, world.accepted.closed);
+    }
+    world_done(&world);
+}
+
+Test(rpc, a_status_is_known_to_be_the_peers_own_word_or_not)
+{
+    struct world world;
+    world_init(&world);
+    struct err status, err = { 0 };
+    struct end end = { 0 };
+    (void)err_set(&status, ERR_UNAVAILABLE, "it is away");
+    for (unsigned own = 0; own < 2; own++) {
+        end = (struct end){ 0 };
+        call_open(world.client, "/t/Stream", RPC_NO_DEADLINE, &end);
+        cr_assert_eq(send_label(&end, "hello", 0), 0);
+        UNTIL(&world, world.accepted.messages > 0);
+        if (own)
+            rpc_call_finish(world.accepted.call, &status);
+        else
+            rpc_call_cancel(world.accepted.call);
+        UNTIL(&world, end.closed);
+        cr_expect_eq(end.answered, own == 1);
+        cr_expect(end.sent_any);
+        UNTIL(&world, world.accepted.closed);
+        world.accepted = (struct end){ 0 };
+    }
+    struct rpc_channel *nobody;
+    OK(rpc_channel_new(world.pump, "127.0.0.1:1", &world.client_creds, &nobody, &err));
+    end = (struct end){ 0 };
+    call_open(nobody, "/t/Stream", RPC_NO_DEADLINE, &end);
+    cr_assert_eq(send_label(&end, "hello", 0), 0);
+    UNTIL(&world, end.closed);
+    cr_expect_not(end.answered);
+    cr_expect_not(end.sent_any, "nothing can have reached anybody");
+    rpc_channel_free(nobody);
+    world_done(&world);
+}
+
 Test(rpc, another_kind_of_certificate_is_denied)
 {
     struct world world;
