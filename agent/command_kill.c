@@ -58,7 +58,7 @@ void command_clear(struct command *command)
     struct err err;
     command_set_state(command, COMMAND_CLEARING);
     if (!loop_timer_running(command->kill))
-        tree_kill(command->tree); /* the grace is over: what the first look missed */
+        on_kill(command); /* the grace is over, or there is none: what the first look missed */
     int r = tree_wait_empty(command->tree, on_tree_empty, command, &err);
     if (r == 1)
         command_drain(command);

@@ -104,6 +104,7 @@ struct link_runner {
     uint32_t commands_running;
     uint64_t spool_bytes;
     char version[32];
+    char enforces[64]; /* "memory, cpu", or "none"; "" before the runner has said it */
     bool warned;
     bool greeted; /* the runner has said something on this connection */
 };

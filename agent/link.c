@@ -74,6 +74,7 @@ static void write_status(struct link *link, const char *state)
     status->certificate_not_after_unix_ms = link->own.not_after_ms;
     status->clock_known = stream->clock_known;
     status->clock_skew_ms = stream->clock_skew_ms;
+    (void)snprintf(status->enforces, sizeof(status->enforces), "%s", link->runner.enforces);
     fill_progress(stream, status);
     if (status_write(link->config.status_file, status, &err) < 0)
         log_debug("the status file cannot be written", LF_ERR(&err));

@@ -109,6 +109,11 @@ static void on_status(struct link *link, const struct wire_field *field)
     runner->commands_running = status->commands_running;
     runner->spool_bytes = status->spool_bytes;
     (void)snprintf(runner->version, sizeof(runner->version), "%s", status->version);
+    size_t used = 0;
+    (void)snprintf(runner->enforces, sizeof(runner->enforces), "none");
+    for (size_t i = 0; i < status->n_enforces && used < sizeof(runner->enforces); i++)
+        used += (size_t)snprintf(runner->enforces + used, sizeof(runner->enforces) - used, "%s%s",
+                                 used ? ", " : "", status->enforces[i]);
 }
 
 static bool answers_welcome(struct link *link, const struct wire_field *field)

@@ -62,6 +62,11 @@ static size_t pack_status(struct runner_link *link)
     for (const struct runner_entry *entry = runner->commands; entry; entry = entry->hh.next)
         status.spool_bytes += command_spooled(entry->command);
     status.version = (char *)SANDSTORM_VERSION;
+    char *enforces[TREE_LIMIT_COUNT_];
+    for (unsigned i = 0; i < TREE_LIMIT_COUNT_; i++)
+        if (forest_enforces(runner->forest) & 1u << i)
+            enforces[status.n_enforces++] = (char *)tree_limit_name((enum tree_limit)i);
+    status.enforces = enforces;
     Sandstorm__V1__AgentFrame frame = SANDSTORM__V1__AGENT_FRAME__INIT;
     frame.kind_case = SANDSTORM__V1__AGENT_FRAME__KIND_RUNNER_STATUS;
     frame.runner_status = &status;

@@ -35,6 +35,11 @@ enum field_kind { FIELD_TEXT, FIELD_NUMBER, FIELD_BOOL };
     {                                                                                              \
 #member, FIELD_NUMBER, offsetof(struct agent_status, member), 0, true                      \
     }
+#define LATER_TEXT(member)                                                                         \
+    {                                                                                              \
+#member, FIELD_TEXT, offsetof(struct agent_status, member),                                \
+            sizeof(((struct agent_status *)0)->member), true                                       \
+    }
 #define BOOL(member)                                                                               \
     {                                                                                              \
 #member, FIELD_BOOL, offsetof(struct agent_status, member), 0, false                       \
@@ -64,6 +69,7 @@ static const struct field {
     LATER_NUMBER(failing_since_unix_ms),
     LATER_NUMBER(heartbeat_interval_ms),
     LATER_NUMBER(heartbeat_sent_unix_ms),
+    LATER_TEXT(enforces),
 };
 
 static json_t *to_json(const struct agent_status *status)
@@ -282,6 +288,15 @@ static void print_heartbeat(const struct agent_status *status, int64_t now_ms, F
                   (double)status->heartbeat_interval_ms / 1000, span);
 }
 
+static void print_limits(const struct agent_status *status, FILE *out)
+{
+    if (strcmp(status->enforces, "none") == 0)
+        (void)fprintf(out, "No limits of commands can be enforced here; the runner's log says "
+                           "why.\n");
+    else if (status->enforces[0])
+        (void)fprintf(out, "Limits of commands that can be enforced here: %s.\n", status->enforces);
+}
+
 static int exit_status(const struct agent_status *status, bool running)
 {
     return running && strcmp(status->state, "online") == 0 ? 0 : 1;
@@ -297,6 +312,7 @@ int status_print(const struct agent_status *status, bool running, int64_t now_ms
         (void)fprintf(out, "%s is online at %s, for %s now.\n", name_of(status), status->endpoint,
                       span);
         print_heartbeat(status, now_ms, out);
+        print_limits(status, out);
     } else {
         print_waiting(status, now_ms, out);
         print_attempts(status, now_ms, out);

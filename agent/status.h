@@ -31,6 +31,8 @@ struct agent_status {
     int64_t failing_since_unix_ms;
     int64_t heartbeat_interval_ms; /* 0 while it is not connected */
     int64_t heartbeat_sent_unix_ms;
+    char enforces[64]; /* limits of commands that can be enforced: "memory, cpu" or "none"; "": not
+                          known */
 };
 
 int status_write(const char *path, const struct agent_status *status, struct err *err) must_use;

@@ -2,6 +2,7 @@
  * kernel and a pipe charge for the same thing in the same run. Rounds are interleaved, so that a
  * noisy machine is noisy for both sides; the ratio is what counts. Starts the real daemons through
  * tests/harness/cluster.c. */
+#include "bench/bench.h"
 #include "client/sandstorm.h"
 #include "common/clock.h"
 #include "common/program.h"
@@ -36,13 +37,6 @@ static const struct option_page page = {
     .options = options,
 };
 
-/* Times of one kind of operation, in microseconds. */
-struct series {
-    const char *name;
-    uint64_t *us;
-    size_t count;
-};
-
 static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -53,6 +47,14 @@ static uint64_t percentile(struct series *series, unsigned percent)
 {
     qsort(series->us, series->count, sizeof(*series->us), by_value);
     return series->us[(series->count - 1) * percent / 100];
+}
+
+void bench_print_row(struct series *ours, struct series *floor)
+{
+    uint64_t p50 = percentile(ours, 50), base = percentile(floor, 50);
+    (void)printf("%-34s %9" PRIu64 " %9" PRIu64 " | %-22s %9" PRIu64 " %9" PRIu64 " | %6.2f\n",
+                 ours->name, p50, percentile(ours, 99), floor->name, base, percentile(floor, 99),
+                 (double)p50 / (double)MAX(base, 1u));
 }
 
 /* Floors. */
@@ -121,14 +123,6 @@ static int exec_once(struct sandstorm_client *client, const char *const *argv, u
     return 0;
 }
 
-static void print_row(struct series *ours, struct series *floor)
-{
-    uint64_t p50 = percentile(ours, 50), base = percentile(floor, 50);
-    (void)printf("%-34s %9" PRIu64 " %9" PRIu64 " | %-22s %9" PRIu64 " %9" PRIu64 " | %6.2f\n",
-                 ours->name, p50, percentile(ours, 99), floor->name, base, percentile(floor, 99),
-                 (double)p50 / (double)MAX(base, 1u));
-}
-
 static int bench_exec(struct cluster *cluster, struct sandstorm_client *client, size_t count,
                       struct err *err)
 {
@@ -163,8 +157,8 @@ static int bench_exec(struct cluster *cluster, struct sandstorm_client *client, 
         cli.us[cli.count++] = monotonic_us() - end;
         proc_result_done(&result);
     }
-    print_row(&warm, &floor);
-    print_row(&cli, &floor);
+    bench_print_row(&warm, &floor);
+    bench_print_row(&cli, &floor);
     return 0;
 }
 
@@ -187,7 +181,7 @@ static int bench_stream(struct sandstorm_client *client, struct err *err)
         ours_us[ours.count++] = middle - start;
         floor_us[floor.count++] = monotonic_us() - middle;
     }
-    print_row(&ours, &floor);
+    bench_print_row(&ours, &floor);
     (void)printf("  = %.0f MB/s through two mutual-TLS hops\n",
                  (double)STREAM_BYTES / (double)percentile(&ours, 50));
     return 0;
@@ -198,6 +192,12 @@ static int bench(const struct arguments *arguments, struct err *err)
     CLEANUP_CLUSTER struct cluster *cluster = NULL;
     struct sandbox_processes *sandbox;
     const struct cluster_config config = { 0 };
+    size_t execs = arguments->execs ? arguments->execs : EXECS_DEFAULT;
+    (void)printf("%-34s %9s %9s | %-22s %9s %9s | %6s\n", "microseconds", "p50", "p99", "floor",
+                 "p50", "p99", "ratio");
+    /* First: a process without children, as a runner between two commands is. */
+    if (bench_spawn(execs, err) < 0)
+        return -1;
     if (cluster_new(&config, &cluster, err) < 0 || cluster_start_orchestrator(cluster, err) < 0 ||
         cluster_start_sandbox(cluster, SANDBOX, &sandbox, err) < 0)
         return -1;
@@ -209,9 +209,7 @@ static int bench(const struct arguments *arguments, struct err *err)
     struct sandstorm_error error;
     if (sandstorm_client_new(&client_options, &client, &error) < 0)
         return err_set(err, ERR_UNAVAILABLE, "%s", error.text);
-    (void)printf("%-34s %9s %9s | %-22s %9s %9s | %6s\n", "microseconds", "p50", "p99", "floor",
-                 "p50", "p99", "ratio");
-    int r = bench_exec(cluster, client, arguments->execs ? arguments->execs : EXECS_DEFAULT, err);
+    int r = bench_exec(cluster, client, execs, err);
     if (r == 0)
         r = bench_stream(client, err);
     sandstorm_client_free(client);

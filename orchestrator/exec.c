@@ -302,6 +302,8 @@ static int on_request(struct exec *exec, const Sandstorm__V1__ExecRequest *reque
 {
     if (exec->state == EXEC_NEW && request->kind_case != SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN)
         return err_set(err, ERR_INVALID, "the first message must be open");
+    if (exec->state == EXEC_ADMITTING)
+        return err_set(err, ERR_INTERNAL, "a request before the answer to the open message");
     for (size_t i = 0; i < ELEMENTS(requests); i++) {
         if (requests[i].kind != request->kind_case)
             continue;

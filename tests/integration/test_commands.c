@@ -87,9 +87,17 @@ Test(commands, its_output_is_kept_with_both_streams)
     CLEANUP_RESULT struct proc_result only = CLI("output", "--stderr", ID);
     cr_assert_str_eq(only.out, "");
     cr_assert_str_eq(only.err, "trouble\n");
-    expect(CLI("output", "--stdout", "--last", "4", ID), 0, "ded\n");
-    expect(CLI("output", "--stdout", "--from", "15", ID), 0, "nded\n");
     expect(CLI("output", "--stdout", "--from", "20", ID), 0, "");
+}
+
+/* Of one stream: the order of two is that in which the runner read them. */
+Test(commands, its_output_is_read_from_any_place)
+{
+    start(ID, "printf 0123456789");
+    expect(CLI("wait", ID), 0, "");
+    expect(CLI("output", "--last", "4", ID), 0, "6789");
+    expect(CLI("output", "--from", "3", ID), 0, "3456789");
+    expect(CLI("output", "--from", "10", ID), 0, "");
 }
 
 Test(commands, output_of_one_that_runs_is_what_there_is)

@@ -137,7 +137,7 @@ Test(agent_status, a_field_of_another_form_is_refused)
         fields++;
         cr_expect_eq(needed, fields < 13 ? fields : 13, "without %s", colon - 6);
     }
-    cr_expect_eq(fields, 18);
+    cr_expect_eq(fields, 19);
     static const struct {
         const char *from, *to;
     } rows[] = { { "\"attempts_failed\": 0", "\"attempts_failed\": N" },
@@ -163,6 +163,17 @@ Test(agent_status, online_is_said_in_two_lines)
     cr_expect_str_eq(got, "web-1 is online at orch.example.com:5000, for 2 h now.\n"
                           "Certificate valid until 2026-11-19 06:06 UTC (19 h).  Clock: 0.02 s "
                           "ahead of the orchestrator.\n");
+}
+
+Test(agent_status, which_limits_can_be_enforced_is_said_where_it_is_known)
+{
+    struct agent_status status = online();
+    (void)snprintf(status.enforces, sizeof(status.enforces), "memory, pids");
+    CLEANUP_FREE char *some = words(&status, true, 0);
+    cr_expect(strstr(some, "can be enforced here: memory, pids.\n"), "%s", some);
+    (void)snprintf(status.enforces, sizeof(status.enforces), "none");
+    CLEANUP_FREE char *none = words(&status, true, 0);
+    cr_expect(strstr(none, "No limits of commands"), "%s", none);
 }
 
 /* The file that an agent of the version before has left: an upgrade must not break `status`. */
