@@ -92,8 +92,9 @@ static int fill(const struct arguments *arguments, int *ret_escape,
  * must come first. */
 static int follow(const struct arguments *arguments, const char *word,
                   struct foreground *foreground, struct sandstorm_client *client,
-                  struct sandstorm_attach_options *attach, struct sandstorm_error *error)
+                  const struct sandstorm_attach_options *asked, struct sandstorm_error *error)
 {
+    struct sandstorm_attach_options attach = *asked;
     struct found_command found;
     struct sandstorm_exec *exec;
     if (find_command(client, word, &found, error) < 0)
@@ -103,10 +104,10 @@ static int follow(const struct arguments *arguments, const char *word,
     foreground->redraw = found.terminal;
     bool input = !arguments->watch && !arguments->no_stdin &&
                  (arguments->interactive || foreground->terminal);
-    foreground_streams(foreground, input, &attach->streams);
-    attach->streams.give_up_after_ms = (arguments->give_up_us + 999) / 1000;
-    attach->command_id = found.id.text;
-    if (sandstorm_exec_attach(client, attach, &exec, error) < 0)
+    foreground_streams(foreground, input, &attach.streams);
+    attach.streams.give_up_after_ms = (arguments->give_up_us + 999) / 1000;
+    attach.command_id = found.id.text;
+    if (sandstorm_exec_attach(client, &attach, &exec, error) < 0)
         return -1;
     return foreground_follow(foreground, exec);
 }

@@ -285,9 +285,9 @@ static void send_done(struct rpc_op *op)
 {
     struct rpc_call *call = CONTAINER_OF(op, struct rpc_call, send_op);
     call->sending = false;
-    /* A failed send means that the call is over; RECV_CLOSE or RECV_STATUS tells the owner. A client
-     * reads on: the core holds the status back until what the peer said before it was read. A server
-     * starts nothing more: the pump may be on its way out. */
+    /* A failed send means that the call is over; RECV_CLOSE or RECV_STATUS tells the owner. A
+     * client reads on: the core holds the status back until what the peer said before it was read.
+     * A server starts nothing more: the pump may be on its way out. */
     if (!op->ok) {
         call->mute = true;
         call->cut = call->cut || call->server;

@@ -71,8 +71,14 @@ Test(commands, a_detached_one_runs_without_us_and_its_result_can_be_asked_for)
 
 Test(commands, its_output_is_kept_with_both_streams)
 {
-    fixture_touch("go");
     start(ID, patient());
+    /* What was written before that line is in the ledger when "ended" comes. */
+    wait_output(ID, "began");
+    CLEANUP_CLIENT struct fixture_client errors =
+        CLI_START(PIPE_ERR, "output", "--stderr", "-f", ID);
+    char line[64];
+    fixture_read_line(errors.err, line, sizeof(line));
+    fixture_touch("go");
     expect(CLI("wait", ID), 7, "");
     CLEANUP_RESULT struct proc_result both = CLI("output", ID);
     cr_assert_str_eq(both.out, "began\nended\n");

@@ -44,10 +44,21 @@ static void assert_ends_exactly(struct fixture_client *client)
     cr_assert_eq(fixture_count_lines(fixture_path("count")), 1, "the command did not run once");
 }
 
+/* Until the link is back, too: what it says of itself must be read, or it waits for us. */
 static void kill_and_start(void)
 {
+    service_forget_status(fixture_box()->link);
     MUST(service_kill(fixture()->orchestrator, err));
     MUST(cluster_start_orchestrator(fixture(), err));
+    MUST(sandbox_wait_online(fixture_box(), err));
+}
+
+/* Until the orchestrator has been asked that by somebody. */
+static void wait_call(const char *method)
+{
+    uint64_t deadline = monotonic_us() + PROC_DEADLINE_US;
+    while (AUDIT_COUNT(method) == 0)
+        cr_assert_lt(monotonic_us(), deadline, "%s was never called", method);
 }
 
 static void assert_note(int fd, const char *wanted)
@@ -166,6 +177,7 @@ Test(reconnect, wait_goes_on_through_a_restart)
         CLI_START(PIPE_OUT | PIPE_ERR, "wait", "-o", "json", start.out);
     CLEANUP_CLIENT struct fixture_client other = CLI_START(PIPE_OUT, "output", "-f", start.out);
     assert_next_lines(other.out, 0, 10);
+    wait_call("WaitCommand");
     kill_and_start();
     fixture_touch("go");
     assert_next_lines(other.out, 10, LINES);

@@ -259,7 +259,8 @@ static inline void stub_on_stdin(const Sandstorm__V1__Stdin *input)
         return;
     }
     uint64_t known = MIN(have - input->offset, input->data.len);
-    (void)memcpy(stub.got + have, input->data.data + known, input->data.len - known);
+    if (known < input->data.len)
+        (void)memcpy(stub.got + have, input->data.data + known, input->data.len - known);
     stub.pending += input->data.len - known;
     stub.pending_eof = stub.pending_eof || input->eof;
 }
