@@ -290,8 +290,9 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
         return -1;
     struct spawn_request request;
     command_request(command, exec, &request);
-    for (unsigned i = 0; i < ELEMENTS(fds); i++)
-        request.stdio[i] = fds[i];
+    request.stdio[0] = child_in;
+    request.stdio[1] = child_out;
+    request.stdio[2] = child_err;
     request.terminal = command->terminal;
     struct spawn_result process;
     if (spawn_process(&request, &process, ret_step, err) < 0)

@@ -104,8 +104,10 @@ int proctable_read(struct proctable *ret, struct err *err)
     (void)closedir(dir);
     if (r < 0)
         return -1;
-    qsort(table.entries, table.count, sizeof(*table.entries), by_pid);
-    *ret = (struct proctable){ TAKE_PTR(table.entries), table.count };
+    if (table.count > 0)
+        qsort(table.entries, table.count, sizeof(*table.entries), by_pid);
+    ret->count = table.count;
+    ret->entries = TAKE_PTR(table.entries);
     return 0;
 }
 

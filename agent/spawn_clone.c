@@ -1,6 +1,6 @@
 /* A new process that shares our memory until it execs, as vfork(2) and posix_spawn(3) have it, born
- * in a control group: a process that moves itself there waits for locks that the whole machine
- * shares (up to milliseconds on some kernels). glibc wraps clone(2) but not clone3(2), and in C the
+ * in a control group: a process that moves itself there waits for a lock that all forks of the
+ * machine share. glibc wraps clone(2) but not clone3(2), and in C the
  * new stack would have no way back, hence a few instructions. agent/spawn.c calls. */
 #include "agent/spawn-internal.h"
 

@@ -50,8 +50,8 @@ static const char *const fugitives[] = {
     "nohup sh -c 'echo $$; exec sleep 1000' 2>/dev/null & wait",
     "setsid sh -c 'echo $$; exec sleep 1000' & wait",
     "(setsid sh -c 'echo $$; exec sleep 1000' &); sleep 1000",
-    "(setsid sh -c 'echo $$; exec sleep 1000' >&3 3>&- &) 3>&1; trap 'exit 0' TERM; "
-    "while :; do sleep 0.05; done",
+    ("(setsid sh -c 'echo $$; exec sleep 1000' >&3 3>&- &) 3>&1; trap 'exit 0' TERM; "
+     "while :; do sleep 0.05; done"),
     "setsid sh -c 'trap \"\" TERM HUP INT; echo $$; while :; do sleep 1000; done' & wait",
     "sh -c 'echo $$; kill -STOP $$' & wait",
     "trap '' TERM; echo $$; while :; do sleep 1000; done",

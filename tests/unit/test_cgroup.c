@@ -191,8 +191,8 @@ Test(cgroup, a_part_that_is_mounted_is_cut_from_the_path)
 {
     expect_own("0::/docker/abc/own\n",
                "41 31 0:38 /docker/abc @/fs rw,relatime - cgroup2 cgroup2 rw\n", "fs/own");
-    expect_own("0::/docker/abc\n",
-               "41 31 0:38 /docker/abc @/fs rw,relatime - cgroup2 cgroup2 rw\n", "fs");
+    expect_own("0::/docker/abc\n", "41 31 0:38 /docker/abc @/fs rw,relatime - cgroup2 cgroup2 rw\n",
+               "fs");
     expect_none("0::/docker/abcdef\n",
                 "41 31 0:38 /docker/abc @/fs rw,relatime - cgroup2 cgroup2 rw\n", "not mounted");
 }

@@ -58,6 +58,7 @@ Test(command_user, the_groups_are_all_that_the_database_gives)
 {
     setpwent();
     const struct passwd *entry;
+    /* cppcheck-suppress getpwentCalled ; there is one thread */
     while ((entry = getpwent())) {
         char name[64];
         (void)snprintf(name, sizeof(name), "%s", entry->pw_name);
@@ -77,6 +78,7 @@ Test(command_user, another_group_takes_the_place_of_the_users_own)
 {
     struct command_user user = find("daemon", "tty");
     struct command_user usual = find("daemon", "");
+    /* cppcheck-suppress getgrnamCalled ; there is one thread */
     cr_expect_eq(user.gid, getgrnam("tty")->gr_gid);
     cr_expect_not(user.in_own_group);
     for (int i = 0; i < user.group_count; i++)
