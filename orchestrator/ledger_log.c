@@ -123,7 +123,8 @@ static int enqueue(struct ledger_log *log, struct ledger_append *append, struct 
     *log->last = append;
     log->last = &append->next;
     log->waiting += size;
-    (void)pthread_cond_signal(&log->wake);
+    if (!log->returning || log->waiting >= LEDGER_BATCH_BYTES) /* else it waits for the rest */
+        (void)pthread_cond_signal(&log->wake);
     return 0;
 }
 
