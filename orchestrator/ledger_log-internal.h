@@ -29,6 +29,8 @@
 #define LEDGER_SPOT_DISTANCE   (256u * 1024) /* of the file between two spots, at most, unless */
 #define LEDGER_SPOT_SMALL      4096u         /* so few bytes of the command are there */
 #define LEDGER_SPOTS_MAX       (4u << 20)    /* then the oldest segment goes: 128 MiB of memory */
+/* Above this the oldest go; the rest up to LEDGER_COMMANDS_MAX is for what comes meanwhile. */
+#define LEDGER_COMMANDS_ROOM (LEDGER_COMMANDS_MAX / 8 * 7)
 #define LEDGER_SPARSE          8u            /* a segment with less than 1/8 alive is emptied */
 #define LEDGER_MERGE_SMALL     4096u         /* a neighbour with so little is taken along */
 #define LEDGER_PROBE_US        1000000u      /* between two looks whether the disk is well again */

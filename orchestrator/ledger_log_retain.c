@@ -105,6 +105,10 @@ int ledger_make_room(struct ledger_log *log, uint64_t size, struct err *err)
            (atomic_load(&log->bytes) + size > limit || log->index->spots > LEDGER_SPOTS_MAX))
         if (reclaim(log, err) < 0)
             return err_wrap(err, "no room can be made for output");
+    /* Many small commands: their number comes to its limit before their bytes do. */
+    while (closed_count(log) > 0 && log->index->command_count > LEDGER_COMMANDS_ROOM)
+        if (drop_oldest(log, err) < 0)
+            return err_wrap(err, "no room can be made for more commands");
     return 0;
 }
 
