@@ -71,6 +71,7 @@ struct command {
     bool drain_over;
     enum command_cause cause;
     const char *cancel_reason;
+    char cancel_kept[64]; /* where an earlier life of this process gave it */
 
     bool speaking; /* the orchestrator has asked for this command since the last welcome */
     bool client;   /* and a client is listening behind it */
@@ -85,6 +86,7 @@ int command_new_bare(const struct command_host *host, const struct command_id *i
                      struct command **ret, struct err *err) must_use;
 void command_changed(struct command *command);
 void command_check_finished(struct command *command);
+int command_watch_child(struct command *command, struct err *err) must_use;
 /* command_io.c */
 int command_open_pipes(struct command *command, Sandstorm__V1__StdinMode mode, int child_fds[3],
                        struct err *err) must_use;

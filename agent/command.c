@@ -195,6 +195,12 @@ void command_cancel(struct command *command, uint64_t grace_us, const char *reas
 
 /* Starting. */
 
+int command_watch_child(struct command *command, struct err *err)
+{
+    return loop_child_new(command->host.loop, command->pidfd, on_reaped, command, &command->child,
+                          err);
+}
+
 int command_new_bare(const struct command_host *host, const struct command_id *id,
                      struct command **ret, struct err *err)
 {
@@ -300,8 +306,7 @@ static int start(struct command *command, const Sandstorm__V1__CommandSpec *spec
     command_exec_free(&exec);
     if (r < 0)
         return -1;
-    if (loop_child_new(command->host.loop, command->pidfd, on_reaped, command, &command->child,
-                       err) < 0) {
+    if (command_watch_child(command, err) < 0) {
         /* Without a watcher nobody would ever reap it. */
         *ret_step = SPAWN_STEP_FORK;
         (void)kill(-command->pid, SIGKILL);

@@ -262,7 +262,8 @@ int command_watch_pipes(struct command *command, struct err *err)
     struct command_stdin *input = &command->input;
     for (size_t i = 0; i < ELEMENTS(command->pipes); i++) {
         struct command_pipe *pipe = &command->pipes[i];
-        if (loop_io_new(command->host.loop, pipe->fd, EPOLLIN, on_output, pipe, &pipe->io, err) < 0)
+        if (pipe->fd >= 0 &&
+            loop_io_new(command->host.loop, pipe->fd, EPOLLIN, on_output, pipe, &pipe->io, err) < 0)
             return -1;
     }
     if (input->fd >= 0) {

@@ -3,10 +3,12 @@
 
 #include "agent/command.h"
 #include "agent/drainer.h"
+#include "agent/handover.h"
 #include "agent/released.h"
 #include "agent/runner.h"
 #include "common/daemon.h"
 #include "common/log_ring.h"
+#include "common/wire.h"
 
 #include <uthash.h>
 #include <utlist.h>
@@ -26,6 +28,7 @@ struct runner {
     struct daemon *daemon;
     struct command_host host;
     char *socket_path;
+    const char *program, *settings_file; /* see struct runner_config */
     uid_t link_uid;
     int listen_fd;
     struct loop_io *listen_io;
@@ -39,6 +42,7 @@ struct runner {
     struct drainer *drainer;
     struct rlimit files;
     struct loop_timer *accept_again, *patience;
+    struct loop_signal *upgrade;
     bool stopping;
     struct log_limit strangers;
     struct log_ring *logs; /* our own log on its way to the link; NULL: it is not forwarded */
@@ -74,6 +78,19 @@ void runner_link_refuse(struct runner_link *link, const struct command_id *id,
 bool runner_link_dead(const struct runner_link *link);
 /* Says that a released command was ordered again. */
 void runner_link_say_released(struct runner_link *link, const struct command_id *id);
+
+/* Its socket, and what it is in; link_fd stays -1 when it is in the middle of something. */
+void runner_link_hand_over(struct runner_link *link, Sandstorm__Runner__Handover *ret);
+int runner_link_take_over(struct runner *runner, const Sandstorm__Runner__Handover *from,
+                          struct err *err) must_use;
+
+/* runner_handover.c */
+/* Comes back only when the runner goes on as it is. */
+void runner_upgrade(struct runner *runner);
+int runner_hand_over(struct runner *runner, struct handover_out *out, struct err *err) must_use;
+int runner_handover_check_bytes(const uint8_t *data, size_t size, struct err *err) must_use;
+/* Takes the descriptor over. */
+int runner_take_over(struct runner *runner, int fd, uint64_t quota, struct err *err) must_use;
 
 /* runner_recover.c */
 int runner_recover(struct runner *runner, struct err *err) must_use;

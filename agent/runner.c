@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <libgen.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -211,14 +212,37 @@ static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *e
 
 /* Life. */
 
-static int open_state(struct runner *runner, const struct runner_config *config, struct err *err)
+static int open_state(struct runner *runner, const char *path, uint64_t quota, struct err *err)
+{
+    if (!path)
+        return 0;
+    if (state_dir_open(path, quota, &runner->state, err) < 0)
+        return -1;
+    runner->host.state = runner->state;
+    return released_open(runner->released, runner->state, err);
+}
+
+/* A runner that begins, with what an earlier one may have left on disk; or one that goes on. */
+static int begin(struct runner *runner, const struct runner_config *config, struct err *err)
 {
     uint64_t quota = config->spool_quota ? config->spool_quota : STATE_QUOTA_DEFAULT;
-    if (!config->state_dir)
-        return 0;
-    if (state_dir_open(config->state_dir, quota, &runner->state, err) < 0)
+    struct command_id instance;
+    if (config->handover_fd > 0)
+        return runner_take_over(runner, config->handover_fd, quota, err);
+    runner->files = config->files;
+    runner->host.files = runner->files.rlim_max ? &runner->files : NULL;
+    if (command_id_new(&instance, err) < 0 ||
+        open_state(runner, config->state_dir, quota, err) < 0 ||
+        open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
         return -1;
-    return released_open(runner->released, runner->state, err);
+    (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
+    return runner->state ? runner_recover(runner, err) : 0;
+}
+
+static void on_upgrade(void *userdata, int number)
+{
+    (void)number;
+    runner_upgrade(userdata);
 }
 
 static void on_accept_again(void *userdata)
@@ -259,16 +283,24 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
     runner->listen_fd = -1;
     runner->link_uid = config->link_uid;
     runner->strangers = LOG_LIMIT(STRANGERS_PERIOD_US, STRANGERS_LOGGED);
-    struct command_id instance;
-    if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
+    runner->program = config->program;
+    runner->settings_file = config->settings_file;
+    if (loop_new(&runner->loop, err) < 0 ||
         (config->forward_logs && forward_logs(runner, err) < 0) ||
         daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
         released_new(&runner->released, err) < 0 ||
         drainer_new(runner->loop, &runner->drainer, err) < 0 ||
         loop_timer_new(runner->loop, on_accept_again, runner, &runner->accept_again, err) < 0 ||
         loop_timer_new(runner->loop, on_patience_over, runner, &runner->patience, err) < 0 ||
-        open_state(runner, config, err) < 0 ||
-        open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
+        (config->program &&
+         loop_signal_new(runner->loop, SIGUSR2, on_upgrade, runner, &runner->upgrade, err) < 0))
+        goto fail;
+    runner->host = (struct command_host){
+        .loop = runner->loop,
+        .changed = on_command_changed,
+        .userdata = runner,
+    };
+    if (begin(runner, config, err) < 0)
         goto fail;
     /* From here on the socket is ours to remove. */
     runner->socket_path = strdup(config->socket);
@@ -276,17 +308,7 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         (void)err_nomem(err);
         goto fail;
     }
-    (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
-    runner->files = config->files;
-    runner->host = (struct command_host){
-        .loop = runner->loop,
-        .state = runner->state,
-        .files = runner->files.rlim_max ? &runner->files : NULL,
-        .changed = on_command_changed,
-        .userdata = runner,
-    };
-    if ((runner->state && runner_recover(runner, err) < 0) ||
-        loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
+    if (loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
                     &runner->listen_io, err) < 0)
         goto fail;
     *ret = runner;
@@ -315,6 +337,7 @@ void runner_free(struct runner *runner)
     released_free(runner->released);
     state_dir_free(runner->state);
     drainer_free(runner->drainer);
+    loop_signal_free(runner->upgrade);
     loop_timer_free(runner->accept_again);
     loop_timer_free(runner->patience);
     loop_io_free(runner->listen_io);

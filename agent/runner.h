@@ -27,9 +27,16 @@ struct runner_config {
     uint64_t spool_quota;  /* bytes of output in files; 0: the default */
     uid_t link_uid;        /* the only peer that is listened to, besides root */
     struct rlimit files;   /* the limit of open files that commands get; all zero: the runner's */
-    bool forward_logs;     /* taps the process's log, see common/log_ring.h */
+    /* What to execute on SIGUSR2, which must be blocked, and with which settings; NULL: nothing,
+     * and no --config. `handover_fd` is what such a predecessor left; 0 when there is none. */
+    const char *program, *settings_file;
+    int handover_fd;
+    bool forward_logs; /* taps the process's log, see common/log_ring.h */
 };
 
 int runner_new(const struct runner_config *config, struct runner **ret, struct err *err) must_use;
 int runner_run(struct runner *runner, struct err *err) must_use;
 void runner_free(struct runner *runner);
+
+/* Could this program take over from the one that wrote it? */
+int runner_handover_check(int fd, struct err *err) must_use;
