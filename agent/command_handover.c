@@ -176,8 +176,8 @@ int command_handover_check(const Sandstorm__Runner__Command *message, struct err
         message->n_output != 2 || message->pid < 0 || message->pid > INT32_MAX ||
         (message->outcome.len == 0) != running || (message->pidfd < 0) == running ||
         message->cause > CAUSE_CANCELLED || message->input_pending.len > COMMAND_STDIN_WINDOW ||
-        message->ledger_first > message->ledger_memory || message->sent > message->limit ||
-        message->input_taken > message->input_received)
+        message->ledger_first > message->ledger_memory || message->ledger_memory > INT64_MAX ||
+        message->sent > message->limit || message->input_taken > message->input_received)
         return err_set(err, ERR_INVALID, "the handover of a command contradicts itself");
     return 0;
 }
@@ -339,11 +339,20 @@ int command_take_output(struct command *command, uint64_t offset, unsigned strea
     return spool_append(&command->spool, (enum spool_stream)stream, bytes, size, err);
 }
 
+/* Its pieces belong together: what was sent is there, and what is in memory follows the file. */
+static bool holds_together(const struct command *command)
+{
+    const struct spool *spool = &command->spool;
+    uint64_t end = spool_end(spool), written = spool->file ? spool_file_end(spool->file) : 0;
+    if (command->output.sent > end || command->acked > end || written > end)
+        return false;
+    return written == 0 || written >= spool->memory || buf_used(&spool->bytes) == 0;
+}
+
 int command_go_on(struct command *command, struct err *err)
 {
-    if (command->output.sent > spool_end(&command->spool) ||
-        command->acked > spool_end(&command->spool))
-        return err_set(err, ERR_INVALID, "the ledger of a command is shorter than what was sent");
+    if (!holds_together(command))
+        return err_set(err, ERR_INVALID, "the ledger of a command does not hold together");
     command_keep_position(command);
     if (command_watch_pipes(command, err) < 0 ||
         (command->pidfd >= 0 && command_watch_child(command, err) < 0))
