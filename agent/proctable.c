@@ -155,7 +155,7 @@ int proc_open(const struct proc_entry *entry)
     return TAKE_FD(pidfd);
 }
 
-bool proc_signal(const struct proc_entry *entry, int number)
+bool proctable_signal(const struct proc_entry *entry, int number)
 {
     CLEANUP_FD int pidfd = proc_open(entry);
     return pidfd >= 0 && pidfd_send_signal(pidfd, number, NULL, 0) == 0;

@@ -39,7 +39,7 @@ enum proc_answer proc_has_variable(pid_t pid, const char *variable);
 /* A pidfd for that very process; -1 with errno when it is gone. */
 int proc_open(const struct proc_entry *entry) must_use;
 /* False when it is gone, or may not be signalled. */
-bool proc_signal(const struct proc_entry *entry, int number);
+bool proctable_signal(const struct proc_entry *entry, int number);
 
 static inline void proctable_cleanup(struct proctable *table)
 {

@@ -53,7 +53,7 @@ unsigned tree_walk_signal(struct tree *tree, int number)
     const struct proctable *table = mark(tree, false);
     for (size_t i = 0; table && i < table->count; i++)
         if (table->entries[i].marked)
-            reached += proc_signal(&table->entries[i], number);
+            reached += proctable_signal(&table->entries[i], number);
     return reached;
 }
 
@@ -73,7 +73,7 @@ static int watch_first(struct tree *tree, const struct proctable *table, loop_io
 {
     for (size_t i = 0; table && tree->killing && i < table->count; i++)
         if (table->entries[i].marked)
-            (void)proc_signal(&table->entries[i], SIGKILL);
+            (void)proctable_signal(&table->entries[i], SIGKILL);
     for (size_t i = 0; table && i < table->count; i++) {
         if (!table->entries[i].marked)
             continue;

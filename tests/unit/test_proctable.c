@@ -110,10 +110,10 @@ Test(proctable, a_signal_reaches_the_process_that_was_read)
     pid_t pid = start_sleeper("B=2");
     struct proc_entry entry = entry_of(pid);
     siginfo_t info = { 0 };
-    cr_expect(proc_signal(&entry, SIGTERM));
+    cr_expect(proctable_signal(&entry, SIGTERM));
     cr_assert_eq(waitid(P_PID, (id_t)pid, &info, WEXITED), 0);
     cr_expect_eq(info.si_status, SIGTERM);
-    cr_expect_not(proc_signal(&entry, SIGTERM), "a process that is gone was signalled");
+    cr_expect_not(proctable_signal(&entry, SIGTERM), "a process that is gone was signalled");
 }
 
 /* The number has another owner: the same pid with another start is somebody else. */
@@ -122,9 +122,9 @@ Test(proctable, a_signal_does_not_reach_who_has_the_number_since)
     pid_t pid = start_sleeper("B=2");
     struct proc_entry entry = entry_of(pid);
     entry.start_ticks++;
-    cr_expect_not(proc_signal(&entry, SIGKILL));
+    cr_expect_not(proctable_signal(&entry, SIGKILL));
     entry.start_ticks--;
-    cr_expect(proc_signal(&entry, 0), "it was killed all the same");
+    cr_expect(proctable_signal(&entry, 0), "it was killed all the same");
     (void)kill(pid, SIGKILL);
     (void)waitpid(pid, NULL, 0);
 }
