@@ -266,6 +266,7 @@ static int take_all(struct runner *runner, struct handover_in *in,
             return err_wrap(err, "command %s", entry->id.text);
         runner_note_ready(runner, entry);
     }
+    reaper_sweep(forest_reaper(runner->forest));
     return 0;
 }
 

@@ -218,6 +218,13 @@ static void fill_command(struct input *input, uint8_t *digest, Sandstorm__Runner
         message->ledger_memory = MAX(message->ledger_memory, message->ledger_first);
         message->input_received = MAX(message->input_received, message->input_taken);
     }
+    message->terminal = input_byte(input) % 2;
+    message->input_last = (uint32_t)number(input);
+    message->input_ended = input_byte(input) % 2;
+    message->not_enforced = (uint32_t)number(input);
+    message->cause = input_byte(input) % 4;
+    if (input_byte(input) % 8 == 0)
+        message->patience_left_us = number(input);
 }
 
 static int take_rest(struct input *input, struct command *command, struct err *err)
