@@ -11,7 +11,8 @@ TEST_PACKAGES := $(BUILD_PACKAGES) clang libclang-rt-14-dev clang-format clang-t
 JOBS ?= $(shell nproc)
 BUF := tests/proto/node_modules/.bin/buf
 
-.PHONY: help run build test test-long test-nspawn test-vm bench bench-fleet lint format proto clean
+.PHONY: help run build test test-long test-nspawn test-vm bench bench-fleet bench-ledger lint format \
+	proto clean
 
 help:
 	@echo 'make run        build, start a local orchestrator and sandbox, run a first command'
@@ -19,6 +20,7 @@ help:
 	@echo 'make test-long  the same under ThreadSanitizer, longer fuzzing, a machine with systemd'
 	@echo 'make test-vm    limits, reboots and clones in an emulated machine'
 	@echo 'make bench      figures, as ratios within one run'
+	@echo 'make bench-ledger  what the output of commands costs on disk'
 	@echo 'make bench-fleet  what a fleet of simulated agents costs the orchestrator'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, proto lint'
 	@echo 'make format     let clang-format rewrite the sources'
@@ -72,6 +74,12 @@ bench-fleet:
 	@scripts/build release --quiet -DBUILD_TESTING=OFF
 	@build/release/bench/sandstorm-bench-fleet $(if $(AGENTS),--agents $(AGENTS)) \
 		$(if $(SECONDS),--seconds $(SECONDS))
+
+# DIR=. unless said otherwise: the disk is what counts.
+bench-ledger:
+	@scripts/install-packages $(BUILD_PACKAGES)
+	@scripts/build release --quiet -DBUILD_TESTING=OFF
+	@build/release/bench/sandstorm-bench-ledger $(if $(DIR),--dir $(DIR))
 
 lint: proto
 	@scripts/install-packages $(TEST_PACKAGES)

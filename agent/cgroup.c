@@ -2,6 +2,7 @@
  * last process has gone. agent/tree_cgroup.c uses it; the group's life after its command is
  * agent/cgroup_root.c's. */
 #include "agent/cgroup-internal.h"
+#include "agent/proctable.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -149,8 +150,7 @@ static void each_pid(int group, void (*fn)(void *userdata, pid_t pid), void *use
 
 static void count_pid(void *userdata, pid_t pid)
 {
-    (void)pid;
-    ++*(unsigned *)userdata;
+    *(unsigned *)userdata += proctable_is_alive(pid);
 }
 
 static void count_group(void *userdata, int group)

@@ -81,6 +81,7 @@ struct command {
     struct loop_timer *timeout, *kill, *patience, *drain, *alone, *retry;
     bool drain_over;
     enum command_cause cause;
+    bool swept; /* a client has sent SIGKILL to the whole tree */
     const char *cancel_reason;
     char cancel_kept[64]; /* where an earlier life of this process gave it */
 

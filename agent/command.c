@@ -172,10 +172,10 @@ static void on_reaped(void *userdata, const siginfo_t *info, const struct rusage
     close_fd(&command->pidfd);
     tree_leader_reaped(command->tree);
     command_judge(command, info, usage);
-    if (command->cause == CAUSE_NONE)
-        command_drain(command);
-    else
+    if (command->cause != CAUSE_NONE || command->swept)
         command_clear(command);
+    else
+        command_drain(command);
 }
 
 static void on_timeout(void *userdata)

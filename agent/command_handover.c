@@ -39,6 +39,7 @@ static void fill_policy(const struct command *command, Sandstorm__Runner__Comman
     ret->alone_left_us = loop_timer_left_us(command->alone);
     ret->drain_over = command->drain_over;
     ret->cause = command->cause;
+    ret->swept = command->swept;
     if (command->cancel_reason)
         ret->cancel_reason = (char *)command->cancel_reason;
 }

@@ -56,14 +56,14 @@ static void on_tree_empty(void *userdata)
 void command_clear(struct command *command)
 {
     command_set_state(command, COMMAND_CLEARING);
+    if (!loop_timer_running(command->kill))
+        on_kill(command); /* the grace is over, or there is none: what the first look missed */
     command_wait_cleared(command);
 }
 
 void command_wait_cleared(struct command *command)
 {
     struct err err;
-    if (!loop_timer_running(command->kill))
-        tree_kill(command->tree); /* the grace is over: what the first look missed */
     int r = tree_wait_empty(command->tree, on_tree_empty, command, &err);
     if (r == 1)
         command_drain(command);

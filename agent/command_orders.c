@@ -111,6 +111,7 @@ static bool on_signal(struct command *command, const Sandstorm__V1__CommandOrder
     bool leader = order->signal->target == SANDSTORM__V1__SIGNAL_TARGET__SIGNAL_TARGET_LEADER;
     int r = leader ? pidfd_send_signal(command->pidfd, number, NULL, 0)
                    : tree_signal(command->tree, number, NULL);
+    command->swept |= r == 0 && !leader && number == SIGKILL;
     return r == 0 || refuse(ret, HAS_ENDED, "none of the command's processes takes the signal");
 }
 

@@ -14,15 +14,17 @@
 static bool fits_state(const Sandstorm__Runner__Command *message)
 {
     bool running = message->state == COMMAND_RUNNING;
-    bool killable = running || message->state == COMMAND_CLEARING;
-    bool killing = message->kill_left_us != STOPPED || message->patience_left_us != STOPPED ||
-                   message->state == COMMAND_CLEARING;
+    bool clearing = message->state == COMMAND_CLEARING;
+    bool killing = message->kill_left_us != STOPPED || message->patience_left_us != STOPPED;
     if ((message->outcome.len == 0) != running || (message->pidfd < 0) == running ||
         (running && message->pid <= 1) || (!running && message->timeout_left_us != STOPPED))
         return false;
-    if ((killable && !message->tree) || (message->state == COMMAND_ENDED && message->tree))
+    if (((running || clearing) && !message->tree) ||
+        (message->state == COMMAND_ENDED && message->tree))
         return false;
-    return !killing || (killable && message->cause != CAUSE_NONE);
+    if (running)
+        return !killing || message->cause != CAUSE_NONE;
+    return clearing ? killing && (message->cause != CAUSE_NONE || message->swept) : !killing;
 }
 
 int command_handover_check(const Sandstorm__Runner__Command *message, struct err *err)
@@ -80,6 +82,7 @@ static void restore_policy(struct command *command, const Sandstorm__Runner__Com
     command->timeout_us = message->timeout_us;
     command->drain_over = message->drain_over;
     command->cause = (enum command_cause)message->cause;
+    command->swept = message->swept;
     (void)snprintf(command->cancel_kept, sizeof(command->cancel_kept), "%s",
                    message->cancel_reason);
     command->cancel_reason = command->cancel_kept;

@@ -13,22 +13,25 @@
 #include <sys/pidfd.h>
 
 #define STAT_MAX        1024u
+#define FLAG_EXITING    4u /* PF_EXITING of the kernel: its files are closed, it only has to go */
 #define ENVIRONMENT_MAX (512u * 1024) /* twice what a request may have */
 
-int proc_parse_stat(const char *text, struct proc_entry *ret, struct err *err)
+int proctable_parse(const char *text, struct proctable_entry *ret, struct err *err)
 {
-    struct proc_entry entry = { 0 };
+    struct proctable_entry entry = { 0 };
+    unsigned flags;
     char *name_end, state;
     entry.pid = (pid_t)strtol(text, &name_end, 10);
     name_end = strrchr(text, ')');
-    /* See proc(5): state, ppid, pgrp, session, then 15 fields that do not matter here, starttime.
-     */
+    /* See proc(5): state, ppid, pgrp, session, two of the terminal, flags, 12 that do not matter
+     * here, starttime. */
     if (entry.pid <= 0 || !name_end ||
         sscanf(name_end,
-               ") %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64,
-               &state, &entry.parent, &entry.group, &entry.session, &entry.start_ticks) != 5)
+               ") %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64,
+               &state, &entry.parent, &entry.group, &entry.session, &flags,
+               &entry.start_ticks) != 6)
         return err_set(err, ERR_SYSTEM, "a line of /proc/PID/stat is not understood");
-    entry.dead = state == 'Z' || state == 'X';
+    entry.dead = state == 'Z' || state == 'X' || flags & FLAG_EXITING;
     *ret = entry;
     return 0;
 }
@@ -49,17 +52,23 @@ static ssize_t read_file(pid_t pid, const char *name, char *out, size_t size)
     return n < 0 ? -1 : (ssize_t)used;
 }
 
-static int read_entry(pid_t pid, struct proc_entry *ret)
+static int read_entry(pid_t pid, struct proctable_entry *ret)
 {
     char text[STAT_MAX];
-    if (read_file(pid, "stat", text, sizeof(text)) <= 0 || proc_parse_stat(text, ret, NULL) < 0)
+    if (read_file(pid, "stat", text, sizeof(text)) <= 0 || proctable_parse(text, ret, NULL) < 0)
         return -1;
     return 0;
 }
 
+bool proctable_is_alive(pid_t pid)
+{
+    struct proctable_entry entry;
+    return read_entry(pid, &entry) == 0 && !entry.dead;
+}
+
 static int by_pid(const void *a, const void *b)
 {
-    const struct proc_entry *x = a, *y = b;
+    const struct proctable_entry *x = a, *y = b;
     return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
@@ -69,7 +78,7 @@ static int add_entry(struct proctable *table, size_t *capacity, pid_t pid, struc
         size_t more = *capacity ? *capacity * 2 : 256;
         if (more > PROCTABLE_MAX)
             return err_errno(err, E2BIG, "/proc has more than %u processes", PROCTABLE_MAX);
-        struct proc_entry *entries = realloc(table->entries, more * sizeof(*entries));
+        struct proctable_entry *entries = realloc(table->entries, more * sizeof(*entries));
         if (!entries)
             return err_nomem(err);
         table->entries = entries;
@@ -106,9 +115,9 @@ void proctable_done(struct proctable *table)
     *table = (struct proctable){ 0 };
 }
 
-struct proc_entry *proctable_find(const struct proctable *table, pid_t pid)
+struct proctable_entry *proctable_find(const struct proctable *table, pid_t pid)
 {
-    const struct proc_entry key = { .pid = pid };
+    const struct proctable_entry key = { .pid = pid };
     return table->count ? bsearch(&key, table->entries, table->count, sizeof(key), by_pid) : NULL;
 }
 
@@ -118,32 +127,32 @@ void proctable_mark_descendants(struct proctable *table)
     for (bool again = true; again;) {
         again = false;
         for (size_t i = 0; i < table->count; i++) {
-            struct proc_entry *entry = &table->entries[i];
+            struct proctable_entry *entry = &table->entries[i];
             if (entry->marked)
                 continue;
-            const struct proc_entry *parent = proctable_find(table, entry->parent);
+            const struct proctable_entry *parent = proctable_find(table, entry->parent);
             if (parent && parent->marked)
                 entry->marked = again = true;
         }
     }
 }
 
-enum proc_answer proc_has_variable(pid_t pid, const char *variable)
+enum proctable_answer proctable_has_variable(pid_t pid, const char *variable)
 {
     CLEANUP_FREE char *text = malloc(ENVIRONMENT_MAX);
     if (!text)
-        return PROC_NO;
+        return PROCTABLE_NO;
     ssize_t size = read_file(pid, "environ", text, ENVIRONMENT_MAX);
     for (ssize_t at = 0; at < size; at += (ssize_t)strlen(text + at) + 1)
         if (strcmp(text + at, variable) == 0)
-            return PROC_YES;
-    return size == 0 ? PROC_UNKNOWN : PROC_NO;
+            return PROCTABLE_YES;
+    return size == 0 ? PROCTABLE_UNKNOWN : PROCTABLE_NO;
 }
 
-int proc_open(const struct proc_entry *entry)
+int proctable_open(const struct proctable_entry *entry)
 {
     CLEANUP_FD int pidfd = pidfd_open(entry->pid, 0);
-    struct proc_entry now;
+    struct proctable_entry now;
     if (pidfd < 0)
         return -1;
     /* While a pidfd's process is not reaped, its number is its own: what is read now is about it.
@@ -155,8 +164,8 @@ int proc_open(const struct proc_entry *entry)
     return TAKE_FD(pidfd);
 }
 
-bool proctable_signal(const struct proc_entry *entry, int number)
+bool proctable_signal(const struct proctable_entry *entry, int number)
 {
-    CLEANUP_FD int pidfd = proc_open(entry);
+    CLEANUP_FD int pidfd = proctable_open(entry);
     return pidfd >= 0 && pidfd_send_signal(pidfd, number, NULL, 0) == 0;
 }

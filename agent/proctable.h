@@ -11,7 +11,7 @@
 
 #define PROCTABLE_MAX (1u << 20) /* more processes than any kernel lets be */
 
-struct proc_entry {
+struct proctable_entry {
     pid_t pid, parent, group, session;
     uint64_t start_ticks; /* since boot: with the pid it names a process for good */
     bool dead;            /* a zombie, or on its way there */
@@ -19,27 +19,29 @@ struct proc_entry {
 };
 
 struct proctable {
-    struct proc_entry *entries; /* in the order of their pids */
+    struct proctable_entry *entries; /* in the order of their pids */
     size_t count;
 };
 
 int proctable_read(struct proctable *ret, struct err *err) must_use;
 void proctable_done(struct proctable *table);
 /* NULL when it is not there. */
-struct proc_entry *proctable_find(const struct proctable *table, pid_t pid);
+struct proctable_entry *proctable_find(const struct proctable *table, pid_t pid);
 /* Marks every descendant of those that are marked already. */
 void proctable_mark_descendants(struct proctable *table);
 
 /* What follows ") " in /proc/PID/stat: the name before it may contain anything. */
-int proc_parse_stat(const char *text, struct proc_entry *ret, struct err *err) must_use;
+int proctable_parse(const char *text, struct proctable_entry *ret, struct err *err) must_use;
 /* Does the process's environment, as it was given, have that NAME=VALUE? It cannot be said of one
  * that has none at all: it may be in the middle of execve(2), when the kernel shows none. */
-enum proc_answer { PROC_NO, PROC_YES, PROC_UNKNOWN };
-enum proc_answer proc_has_variable(pid_t pid, const char *variable);
+enum proctable_answer { PROCTABLE_NO, PROCTABLE_YES, PROCTABLE_UNKNOWN };
+enum proctable_answer proctable_has_variable(pid_t pid, const char *variable);
+/* False for a zombie too, and for one that is on its way there. */
+bool proctable_is_alive(pid_t pid);
 /* A pidfd for that very process; -1 with errno when it is gone. */
-int proc_open(const struct proc_entry *entry) must_use;
+int proctable_open(const struct proctable_entry *entry) must_use;
 /* False when it is gone, or may not be signalled. */
-bool proctable_signal(const struct proc_entry *entry, int number);
+bool proctable_signal(const struct proctable_entry *entry, int number);
 
 static inline void proctable_cleanup(struct proctable *table)
 {

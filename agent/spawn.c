@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,6 +104,15 @@ static IN_CHILD int become_user(struct child *child)
     return 0;
 }
 
+/* Before a path is looked up: /proc/self/fd would lead through what the runner has open. */
+static IN_CHILD int connect_stdio(struct child *child)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (dup2(child->request->stdio[fd], fd) < 0)
+            return -1;
+    return close_range(3, ~0u, 0);
+}
+
 /* As the user, whose rights decide. */
 static IN_CHILD int enter_directory(struct child *child)
 {
@@ -112,14 +120,6 @@ static IN_CHILD int enter_directory(struct child *child)
     if (chdir(child->request->cwd) == 0)
         return 0;
     return child->request->cwd_or_root ? chdir("/") : -1;
-}
-
-static IN_CHILD int connect_stdio(struct child *child)
-{
-    for (int fd = 0; fd < 3; fd++)
-        if (dup2(child->request->stdio[fd], fd) < 0)
-            return -1;
-    return close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
 }
 
 /* By the system call itself: glibc keeps signals 32 and 33 to itself, but an ignored one would be
@@ -158,8 +158,8 @@ static const struct {
 } steps[] = {
     { SPAWN_STEP_SESSION, enter_session }, { SPAWN_STEP_CGROUP, enter_cgroup },
     { SPAWN_STEP_LIMITS, set_limits },     { SPAWN_STEP_USER, become_user },
-    { SPAWN_STEP_CWD, enter_directory },   { SPAWN_STEP_STDIO, connect_stdio },
-    { SPAWN_STEP_STDIO, reset_signals },   { SPAWN_STEP_EXEC, execute },
+    { SPAWN_STEP_STDIO, connect_stdio },   { SPAWN_STEP_CWD, enter_directory },
+    { SPAWN_STEP_EXEC, reset_signals },    { SPAWN_STEP_EXEC, execute },
 };
 
 static IN_CHILD int child_main(void *userdata)

@@ -1,5 +1,5 @@
-/* Starts one process: born in its control group, its own session, limits, user, directory,
- * descriptors 0 to 2 and no others, default signals, then execve, all of it as that user. Says
+/* Starts one process: born in its control group, its own session, limits, user, descriptors 0 to 2
+ * and no others, directory, default signals, then execve, as that user. Says
  * which step failed and with which errno. Blocks until execve has succeeded or failed; costs what
  * posix_spawn costs. Runner's thread. */
 #pragma once

@@ -12,19 +12,19 @@
 #define UNKNOWN_ROUNDS  10u     /* looks at a process that shows no environment (yet) */
 #define UNKNOWN_WAIT_NS 5000000 /* between two of them */
 
-static enum proc_answer is_ours(const struct tree *tree, const struct proc_entry *entry)
+static enum proctable_answer is_ours(const struct tree *tree, const struct proctable_entry *entry)
 {
     if (entry->pid == tree->leader)
-        return tree->reaped ? PROC_NO : PROC_YES;
+        return tree->reaped ? PROCTABLE_NO : PROCTABLE_YES;
     if (entry->dead || entry->parent != getpid() ||
         reaper_watches(tree->forest->reaper, entry->pid))
-        return PROC_NO;
+        return PROCTABLE_NO;
     /* Both numbers stay the leader's as long as somebody is in its session or group. */
     if (entry->session == tree->leader || entry->group == tree->leader)
-        return PROC_YES;
+        return PROCTABLE_YES;
     char variable[sizeof(TREE_VARIABLE) + COMMAND_ID_LEN + 1];
     (void)snprintf(variable, sizeof(variable), "%s=%s", TREE_VARIABLE, tree->id.text);
-    return proc_has_variable(entry->pid, variable);
+    return proctable_has_variable(entry->pid, variable);
 }
 
 /* Marks those that live. NULL when there is certainly none. */
@@ -37,9 +37,9 @@ static struct proctable *mark(struct tree *tree, bool fresh)
     if (!table)
         return NULL;
     for (size_t i = 0; i < table->count; i++) {
-        enum proc_answer answer = is_ours(tree, &table->entries[i]);
-        table->entries[i].marked = answer == PROC_YES;
-        tree->unknown |= answer == PROC_UNKNOWN;
+        enum proctable_answer answer = is_ours(tree, &table->entries[i]);
+        table->entries[i].marked = answer == PROCTABLE_YES;
+        tree->unknown |= answer == PROCTABLE_UNKNOWN;
     }
     proctable_mark_descendants(table);
     for (size_t i = 0; i < table->count; i++)
@@ -77,7 +77,7 @@ static int watch_first(struct tree *tree, const struct proctable *table, loop_io
     for (size_t i = 0; table && i < table->count; i++) {
         if (!table->entries[i].marked)
             continue;
-        int pidfd = proc_open(&table->entries[i]);
+        int pidfd = proctable_open(&table->entries[i]);
         if (pidfd >= 0)
             return tree_watch_fd(tree, pidfd, EPOLLIN, fn, err);
         if (errno != ESRCH)

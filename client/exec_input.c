@@ -72,7 +72,7 @@ int exec_on_stdin_credit(struct sandstorm_exec *exec, const Sandstorm__V1__Stdin
         exec_close_source(exec);
         return 0;
     }
-    if (feed_credit(&exec->feed, credit->limit, MAX(credit->received, credit->taken), err) < 0)
+    if (feed_credit(&exec->feed, credit->limit, credit->received, credit->next, err) < 0)
         return -1;
     send_input(exec);
     return 0;

@@ -15,36 +15,62 @@ void feed_done(struct feed *feed)
     buf_done(&feed->bytes);
 }
 
-/* The sandbox has more than we ever read. */
-static int move_ahead(struct feed *feed, uint64_t received, struct err *err)
+static void go_on_at(struct feed *feed, uint64_t offset)
 {
-    /* A start that is repeated reads the same input from its beginning, and passes over what is
-     * there. An attach goes on behind it, and so does everybody behind what others have written
-     * since. */
-    bool repeated = feed->from_start && (!feed->heard || feed->base > feed->read);
-    if (!repeated && (feed->base < feed->read || feed->eof))
+    feed->base = feed->read = offset;
+    feed->behind_others = true;
+}
+
+/* Others have written since. When all of our own is safe, we go on behind that. */
+static int step_behind(struct feed *feed, uint64_t end, struct err *err)
+{
+    if (feed->base < feed->read || feed->eof)
         return err_set(err, ERR_PRECONDITION,
                        "another client has written to the command's input; what was read here "
                        "meanwhile has no place in it");
-    feed->base = received;
-    if (!repeated)
-        feed->read = received;
+    go_on_at(feed, end);
     return 0;
 }
 
-int feed_credit(struct feed *feed, uint64_t limit, uint64_t received, struct err *err)
+/* What others had sent before us was lost with their orchestrator: ours moves up. */
+static int move_up(struct feed *feed, uint64_t end, struct err *err)
 {
-    /* Older than what we know: nothing can be sent from before `base` any more. */
-    if (received < feed->base)
-        return 0;
-    if (received > feed->read) {
-        if (move_ahead(feed, received, err) < 0)
-            return -1;
-    } else {
-        buf_drop(&feed->bytes, (size_t)(received - feed->base));
+    if (!feed->behind_others)
+        return err_set(err, ERR_PROTOCOL, "the sandbox has %llu bytes of input, after it had %llu",
+                       (unsigned long long)end, (unsigned long long)feed->base);
+    feed->read -= feed->base - end;
+    feed->base = end;
+    return 0;
+}
+
+/* The first word on a connection: where it goes on. `end` is that of all input there is. */
+static int begin(struct feed *feed, uint64_t received, uint64_t end, struct err *err)
+{
+    bool first = !feed->heard, skips = feed->base > feed->read;
+    feed->heard = feed->ready = true;
+    /* A start that is repeated reads the same input from its beginning, and passes over what is
+     * safe with the sandbox; an attach goes on behind all there is. */
+    if (first && feed->from_start)
+        feed->base = received;
+    else if (first)
+        go_on_at(feed, end);
+    else if (end < feed->base)
+        return move_up(feed, end, err);
+    else if (end > feed->read && !skips)
+        return step_behind(feed, end, err);
+    return 0;
+}
+
+int feed_credit(struct feed *feed, uint64_t limit, uint64_t received, uint64_t next,
+                struct err *err)
+{
+    if (!feed->ready && begin(feed, received, MAX(received, next), err) < 0)
+        return -1;
+    if (received > feed->base) {
+        size_t gone = (size_t)MIN(received - feed->base, (uint64_t)buf_used(&feed->bytes));
+        buf_drop(&feed->bytes, gone);
         feed->base = received;
     }
-    feed->heard = feed->ready = true;
     feed->limit = MAX(feed->limit, limit);
     feed->sent = MAX(feed->sent, feed->base);
     return 0;
@@ -94,6 +120,6 @@ void feed_cut(struct feed *feed)
 {
     feed->ready = false;
     feed->eof_sent = false;
-    feed->sent = feed->base;
+    feed->sent = 0;
     feed->limit = 0;
 }

@@ -15,8 +15,9 @@ struct feed {
     uint64_t sent;    /* on this connection, up to here */
     uint64_t limit;   /* may be sent, up to here */
     bool from_start;
-    bool heard; /* where it goes on, ever */
-    bool ready; /* and on this connection */
+    bool behind_others; /* base is behind what others have sent, which may not be safe yet */
+    bool heard;         /* where it goes on, ever */
+    bool ready;         /* and on this connection */
     bool eof, eof_sent;
 };
 
@@ -24,9 +25,11 @@ struct feed {
 void feed_init(struct feed *feed, bool from_start);
 void feed_done(struct feed *feed);
 
-/* What the sandbox says: it has the bytes up to `received` and takes more up to `limit`.
- * ERR_PRECONDITION when it has bytes that are neither ours nor before ours. */
-int feed_credit(struct feed *feed, uint64_t limit, uint64_t received, struct err *err) must_use;
+/* What is said to us: the sandbox has the bytes up to `received` and takes more up to `limit`, and
+ * bytes up to `next` are under way to it. ERR_PRECONDITION when some of them are neither ours nor
+ * before ours. */
+int feed_credit(struct feed *feed, uint64_t limit, uint64_t received, uint64_t next,
+                struct err *err) must_use;
 /* How many bytes may be read and pushed. */
 size_t feed_room(const struct feed *feed);
 /* At most feed_room() bytes; none is the end. What the sandbox has already is passed over. */

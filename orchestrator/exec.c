@@ -70,6 +70,7 @@ void exec_say_input(struct exec *exec)
     credit.limit = relay->input_limit;
     credit.taken = relay->input_taken;
     credit.received = relay->input_known;
+    credit.next = relay_input_end(relay);
     credit.closed = relay->input_closed;
     Sandstorm__V1__ExecResponse response = SANDSTORM__V1__EXEC_RESPONSE__INIT;
     response.kind_case = SANDSTORM__V1__EXEC_RESPONSE__KIND_STDIN_CREDIT;
@@ -163,6 +164,8 @@ static void follow(struct exec *exec, struct relay *relay, bool existed)
         log_info("command attached to", LF_STR("command", relay->id.text),
                  LF_STR("client", rpc_call_peer(exec->call)->name));
     relay_join(relay, exec);
+    if (exec->state != EXEC_FOLLOWING)
+        return;
     exec_say_started(exec);
     if (relay->input_limit && !exec->watches)
         exec_say_input(exec);
@@ -299,6 +302,8 @@ static int on_request(struct exec *exec, const Sandstorm__V1__ExecRequest *reque
 {
     if (exec->state == EXEC_NEW && request->kind_case != SANDSTORM__V1__EXEC_REQUEST__KIND_OPEN)
         return err_set(err, ERR_INVALID, "the first message must be open");
+    if (exec->state == EXEC_ADMITTING)
+        return err_set(err, ERR_INTERNAL, "a request before the answer to the open message");
     for (size_t i = 0; i < ELEMENTS(requests); i++) {
         if (requests[i].kind != request->kind_case)
             continue;

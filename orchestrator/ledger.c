@@ -33,11 +33,11 @@ struct ledger {
     struct block *blocks; /* in order; only the last one may be filling */
     struct loop_timer *timer;
     uint64_t first, end, durable, needed;
-    bool writing, stuck;
+    unsigned writing; /* blocks */
+    bool stuck;
 };
 
 static void on_time(void *userdata);
-static void write_next(struct ledger *ledger);
 
 int ledger_new(struct orchestrator *orchestrator, const struct command_id *id, uint64_t gone,
                const struct ledger_owner *owner, struct ledger **ret, struct err *err)
@@ -152,8 +152,7 @@ static int filling_block(struct ledger *ledger, size_t size, struct block **ret,
     struct block *block = last_block(ledger);
     if (block && block->state == BLOCK_FILLING &&
         block->append.size + size + LEDGER_RUN_HEADER > LEDGER_BLOCK_MAX) {
-        block->state = BLOCK_WAITING;
-        write_next(ledger);
+        ledger_flush(ledger);
     }
     block = last_block(ledger);
     if (!block || block->state != BLOCK_FILLING) {
@@ -208,7 +207,7 @@ int ledger_append(struct ledger *ledger, enum ledger_kind kind, const void *data
         return -1;
     run_put(block, kind, data, size);
     ledger->end += size;
-    if (!ledger->writing && !loop_timer_running(ledger->timer))
+    if (!loop_timer_running(ledger->timer))
         loop_timer_start(ledger->timer, LEDGER_LATE_US);
     return 0;
 }
@@ -240,7 +239,7 @@ static void on_written(struct ledger_append *append)
         block_free(block);
         return;
     }
-    ledger->writing = false;
+    ledger->writing--;
     if (append->result < 0) {
         block->state = BLOCK_WAITING;
         wait_for_disk(ledger, &append->err);
@@ -248,41 +247,33 @@ static void on_written(struct ledger_append *append)
         block->state = BLOCK_DURABLE;
         ledger->durable = append->end;
         ledger->stuck = false;
-        write_next(ledger);
         drop_durable(ledger);
     }
     tell(ledger); /* the last thing: it may let go of us */
 }
 
-static struct block *next_to_write(const struct ledger *ledger)
+static bool hand_over(struct ledger *ledger, struct block *block)
 {
-    struct block *block;
-    DL_FOREACH (ledger->blocks, block)
-        if (block->state != BLOCK_DURABLE)
-            return block;
-    return NULL;
-}
-
-/* One block at a time: what fails is written again before what comes behind it. */
-static void write_next(struct ledger *ledger)
-{
-    struct block *block = next_to_write(ledger);
     struct err err = { 0 };
-    if (ledger->writing || !block)
-        return;
-    if (block->state == BLOCK_FILLING && !loop_timer_running(ledger->timer))
-        loop_timer_start(ledger->timer, LEDGER_LATE_US);
-    if (block->state != BLOCK_WAITING)
-        return;
     block->append.runs = block->runs;
     block->append.done = on_written;
     block->state = BLOCK_WRITING;
-    ledger->writing = true;
+    ledger->writing++;
     if (ledger_log_append(ledger->orchestrator->ledgers, &block->append, &err) == 0)
-        return;
+        return true;
     block->state = BLOCK_WAITING;
-    ledger->writing = false;
+    ledger->writing--;
     wait_for_disk(ledger, &err);
+    return false;
+}
+
+/* Everything that is not to be added to any more, in order. */
+static void write_waiting(struct ledger *ledger)
+{
+    struct block *block;
+    DL_FOREACH (ledger->blocks, block)
+        if (block->state == BLOCK_WAITING && !hand_over(ledger, block))
+            return;
 }
 
 void ledger_flush(struct ledger *ledger)
@@ -291,16 +282,20 @@ void ledger_flush(struct ledger *ledger)
     if (block && block->state == BLOCK_FILLING && block->append.size > 0)
         block->state = BLOCK_WAITING;
     if (!ledger->stuck)
-        write_next(ledger);
+        write_waiting(ledger);
 }
 
+/* When one block has failed, those behind it fail too; all of them are tried again when the last
+ * has come back. */
 static void on_time(void *userdata)
 {
     struct ledger *ledger = userdata;
-    struct block *block = last_block(ledger);
-    if (block && block->state == BLOCK_FILLING && block->append.size > 0)
-        block->state = BLOCK_WAITING;
-    write_next(ledger);
+    if (ledger->stuck && ledger->writing > 0) {
+        loop_timer_start(ledger->timer, LEDGER_RETRY_US);
+        return;
+    }
+    ledger->stuck = false;
+    ledger_flush(ledger);
 }
 
 /* Reading. */

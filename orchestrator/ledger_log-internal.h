@@ -22,8 +22,10 @@
 #define LEDGER_TOTAL_SEGMENTS  4u                    /* total_max is at least so many */
 #define LEDGER_BATCH_BYTES     (4u * 1024 * 1024)    /* of one fdatasync(2) */
 #define LEDGER_BATCH_RECORDS   2048u
-#define LEDGER_WINDOW          (64u * 1024)  /* read at once where records follow on */
-#define LEDGER_SPOT_BYTES      (64u * 1024)  /* of one command between two spots, at most */
+#define LEDGER_READS_TURN      16u                 /* between two batches */
+#define LEDGER_READ_WALK       (16u * 1024 * 1024) /* of files looked at for one read */
+#define LEDGER_WINDOW          (64u * 1024)        /* read at once where records follow on */
+#define LEDGER_SPOT_BYTES      (64u * 1024)        /* of one command between two spots, at most */
 #define LEDGER_SPOT_DISTANCE   (256u * 1024) /* of the file between two spots, at most, unless */
 #define LEDGER_SPOT_SMALL      4096u         /* so few bytes of the command are there */
 #define LEDGER_SPOTS_MAX       (4u << 20)    /* then the oldest segment goes: 128 MiB of memory */
@@ -215,6 +217,9 @@ struct ledger_log {
     struct ledger_read *first_read, **last_read;
     uint64_t waiting; /* bytes of appends, until they are done */
     unsigned reads;
+    struct ledger_append *returned, **last_returned; /* done, on their way to the loop */
+    struct loop_post returned_post;
+    bool returning; /* the loop runs their done() now */
     bool poked, stopping, failing;
     uint64_t busy_since_us; /* 0: nothing is being done */
 

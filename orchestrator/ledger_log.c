@@ -96,7 +96,6 @@ static int accept(struct ledger_log *log, struct ledger_append *append, struct e
     command = ledger_index_get(log->index, &id, err);
     if (!command)
         return -1;
-    append->log = log;
     append->command = command;
     append->after = end;
     append->epoch = command->epoch;

@@ -48,7 +48,7 @@ struct ledger_log_config {
 int ledger_log_open(const struct ledger_log_config *config, struct ledger_log **ret,
                     struct err *err) must_use;
 /* Writes what waits, runs done() for all of it, and joins the thread. What done() appends is
- * written too, as long as the disk takes it. */
+ * written too, as long as the disk takes it. Not from inside done(). */
 void ledger_log_free(struct ledger_log *log);
 
 /* Embedded in the caller's object. Appends of one command follow on each other; what begins beyond
@@ -63,9 +63,7 @@ struct ledger_append {
     int result;
     struct err err;
     /* The log's. */
-    struct loop_post post;
     struct ledger_append *next;
-    struct ledger_log *log;
     struct ledger_command *command;
     uint64_t after, epoch;
     uint32_t at;

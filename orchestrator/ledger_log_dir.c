@@ -172,7 +172,9 @@ int ledger_segment_open(const struct ledger_log *log, uint32_t number, int flags
     struct stat st = { 0 };
     if (fd >= 0 && fstat(fd, &st) < 0)
         return err_errno(err, errno, "cannot stat %s/%s", log->path, name);
-    if (fd < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_uid != geteuid() ||
+    /* A second name is somebody's backup, unless we are about to write to it. */
+    bool shared = flags != O_RDONLY && st.st_nlink != 1;
+    if (fd < 0 || !S_ISREG(st.st_mode) || shared || st.st_uid != geteuid() ||
         (st.st_mode & (S_IWGRP | S_IWOTH)))
         return err_set(err, ERR_PRECONDITION,
                        "%s/%s is not a plain file that only user %u can write; move it away",

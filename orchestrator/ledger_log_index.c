@@ -202,11 +202,12 @@ bool ledger_index_settle(struct ledger_index *index, struct ledger_command **for
         index->changed = command->changed_next;
         command->changed = false;
         less |= ledger_spots_advance(index, command);
+        command->written_off |= command->forgotten && !command->home;
         if (!command->forgotten || command->written_off) {
             let_go(index, command);
             continue;
         }
-        less |= command->home != NULL;
+        less = true;
         ledger_spots_clear(index, command);
         command->changed_next = *forgotten;
         *forgotten = command;

@@ -11,7 +11,8 @@
 struct reading {
     struct ledger_log *log;
     struct ledger_read *read;
-    uint64_t want; /* the next byte; what is before it is in the caller's memory */
+    uint64_t want;   /* the next byte; what is before it is in the caller's memory */
+    uint64_t walked; /* bytes of files */
     bool full;
 };
 
@@ -96,9 +97,14 @@ static int read_spot(struct reading *reading, const struct ledger_command *comma
     uint32_t at;
     int r = 1;
     while (!reading->full && reading->want < spot->end &&
-           (r = ledger_walk_next(&walk, &record, &at, err)) > 0)
+           (r = ledger_walk_next(&walk, &record, &at, err)) > 0) {
         if (is_wanted(reading, command, &record, spot->end))
             take_record(reading, fd, at, &record, spot->end);
+        /* Something comes back each time, so that nobody takes it for the end. */
+        reading->full |= reading->walked + walk.at - spot->at > LEDGER_READ_WALK &&
+                         reading->want > reading->read->offset;
+    }
+    reading->walked += walk.at - spot->at;
     return r < 0 ? -1 : 0;
 }
 

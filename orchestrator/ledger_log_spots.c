@@ -61,6 +61,11 @@ struct ledger_spot *ledger_spots_of(const struct ledger_command *command, uint32
     return inside ? spot : NULL;
 }
 
+static struct ledger_spot *last_of(const struct ledger_command *command)
+{
+    return &command->spots[command->count - 1];
+}
+
 static void drop_last(struct ledger_index *index, struct ledger_command *command)
 {
     const struct ledger_spot *spot = &command->spots[--command->count];
@@ -89,10 +94,10 @@ void ledger_spots_clear(struct ledger_index *index, struct ledger_command *comma
 /* Written again from `offset` on: what was there had failed, and nobody was told it was durable. */
 static void rewind_to(struct ledger_index *index, struct ledger_command *command, uint64_t offset)
 {
-    while (command->count > command->start && command->spots[command->count - 1].offset >= offset)
+    while (command->count > command->start && last_of(command)->offset >= offset)
         drop_last(index, command);
     if (command->count > command->start) {
-        struct ledger_spot *spot = &command->spots[command->count - 1];
+        struct ledger_spot *spot = last_of(command);
         spot->end = MIN(spot->end, offset);
     }
     command->end = offset;
@@ -114,12 +119,11 @@ void ledger_spots_add(struct ledger_index *index, struct ledger_command *command
     uint32_t bytes = LEDGER_RECORD_HEADER + record->size;
     if (record->offset < command->end)
         rewind_to(index, command, record->offset);
-    if (command->count == command->start)
+    bool any = command->count > command->start;
+    if (!any)
         command->first = record->offset;
-    struct ledger_spot *spot = NULL;
-    if (command->count > command->start)
-        spot = &command->spots[command->count - 1];
-    if (spot && follows_on(spot, segment, at, record->offset)) {
+    if (any && follows_on(last_of(command), segment, at, record->offset)) {
+        struct ledger_spot *spot = last_of(command);
         spot->end = record->end;
         spot->bytes += bytes;
     } else {

@@ -11,11 +11,9 @@
 
 /* Coming back. */
 
-static void append_returned(struct loop_post *post)
+static void return_append(struct ledger_index *index, struct ledger_append *append)
 {
-    struct ledger_append *append = CONTAINER_OF(post, struct ledger_append, post);
     struct ledger_command *command = append->command;
-    struct ledger_index *index = append->log->index;
     (void)pthread_mutex_lock(&index->lock);
     if (append->result < 0 && append->epoch == command->epoch) {
         command->accepted = append->after;
@@ -24,6 +22,28 @@ static void append_returned(struct loop_post *post)
     ledger_index_release(index, command);
     (void)pthread_mutex_unlock(&index->lock);
     append->done(append);
+}
+
+/* All of a batch at once, and the thread waits so long: who appends more in done() has it in one
+ * batch with what the others append in theirs. Taking the first at once and the rest with the next
+ * sync halved what 1,000 commands could append. */
+static void appends_returned(struct loop_post *post)
+{
+    struct ledger_log *log = CONTAINER_OF(post, struct ledger_log, returned_post);
+    (void)pthread_mutex_lock(&log->lock);
+    struct ledger_append *append = log->returned, *next;
+    log->returned = NULL;
+    log->last_returned = &log->returned;
+    log->returning = true;
+    (void)pthread_mutex_unlock(&log->lock);
+    for (; append; append = next) {
+        next = append->next; /* done() may free it */
+        return_append(log->index, append);
+    }
+    (void)pthread_mutex_lock(&log->lock);
+    log->returning = false;
+    (void)pthread_cond_signal(&log->wake);
+    (void)pthread_mutex_unlock(&log->lock);
 }
 
 static void read_returned(struct loop_post *post)
@@ -36,7 +56,8 @@ static void read_returned(struct loop_post *post)
 
 static bool has_work(const struct ledger_log *log)
 {
-    return log->first || log->first_read || log->poked || log->stopping;
+    bool batch = log->first && (!log->returning || log->waiting >= LEDGER_BATCH_BYTES);
+    return batch || log->first_read || log->poked || log->stopping;
 }
 
 /* When the thread has to look at something by itself; the lock is held. */
@@ -62,11 +83,17 @@ static bool wait_for_work(struct ledger_log *log)
     while (!has_work(log) && r == 0)
         r = pthread_cond_clockwait(&log->wake, &log->lock, CLOCK_MONOTONIC, &until);
     bool work = has_work(log);
-    /* Failing again and again is one stall, not many short ones. */
-    if (work && (!log->failing || !log->busy_since_us))
-        log->busy_since_us = monotonic_us();
     (void)pthread_mutex_unlock(&log->lock);
     return work;
+}
+
+/* Being busy for long is no stall, but failing again and again is one. */
+static void note_begin(struct ledger_log *log)
+{
+    (void)pthread_mutex_lock(&log->lock);
+    if (!log->failing || !log->busy_since_us)
+        log->busy_since_us = monotonic_us();
+    (void)pthread_mutex_unlock(&log->lock);
 }
 
 /* What waits, up to what one sync should carry and one segment can hold. */
@@ -94,10 +121,16 @@ static struct ledger_append *take_batch(struct ledger_log *log)
 static struct ledger_read *take_reads(struct ledger_log *log)
 {
     (void)pthread_mutex_lock(&log->lock);
-    struct ledger_read *reads = log->first_read;
-    log->first_read = NULL;
-    log->last_read = &log->first_read;
-    log->reads = 0;
+    struct ledger_read *reads = log->first_read, **end = &log->first_read;
+    for (unsigned i = 0; i < LEDGER_READS_TURN && *end; i++) {
+        end = &(*end)->next;
+        log->reads--;
+    }
+    log->first_read = *end;
+    if (!log->first_read)
+        log->last_read = &log->first_read;
+    if (reads)
+        *end = NULL;
     log->poked = false;
     (void)pthread_mutex_unlock(&log->lock);
     return reads;
@@ -164,17 +197,19 @@ static void fail(struct ledger_log *log, struct ledger_append *appends, const st
 static void give_back(struct ledger_log *log, struct ledger_append *appends)
 {
     uint64_t bytes = 0;
-    for (const struct ledger_append *append = appends; append; append = append->next)
-        bytes += append->size + LEDGER_RECORD_HEADER;
+    struct ledger_append **end = &appends;
+    for (; *end; end = &(*end)->next)
+        bytes += (*end)->size + LEDGER_RECORD_HEADER;
+    if (!appends)
+        return;
     (void)pthread_mutex_lock(&log->lock);
     log->waiting -= bytes;
+    bool posted = log->returned != NULL;
+    *log->last_returned = appends;
+    log->last_returned = end;
     (void)pthread_mutex_unlock(&log->lock);
-    struct ledger_append *next;
-    for (; appends; appends = next) {
-        next = appends->next; /* done() may free it */
-        appends->post.fn = append_returned;
-        loop_post(log->loop, &appends->post);
-    }
+    if (!posted)
+        loop_post(log->loop, &log->returned_post);
 }
 
 static void note_outcome(struct ledger_log *log, bool failed, const struct err *why)
@@ -224,6 +259,7 @@ static void probe(struct ledger_log *log)
 /* False when there was nothing to do. */
 static bool turn(struct ledger_log *log)
 {
+    note_begin(log);
     bool any = serve_reads(log);
     any |= write_batch(log);
     any |= ledger_tidy(log);
@@ -254,6 +290,8 @@ static void *ledger_main(void *userdata)
 
 int ledger_thread_start(struct ledger_log *log, struct err *err)
 {
+    log->returned_post.fn = appends_returned;
+    log->last_returned = &log->returned;
     int r = pthread_create(&log->thread, NULL, ledger_main, log);
     if (r)
         return err_errno(err, r, "cannot start the ledger's thread");

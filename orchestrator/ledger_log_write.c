@@ -222,7 +222,7 @@ static int put_forgotten(struct batch *batch, struct err *err)
     struct ledger_log *log = batch->log;
     for (const struct ledger_command *command = log->forgotten; command;
          command = command->changed_next) {
-        if (!command->home)
+        if (!command->home) /* any more */
             continue;
         struct ledger_record record = { .kind = LEDGER_RECORD_FORGET,
                                         .offset = command->home->number,

@@ -111,6 +111,8 @@ void relay_lost(struct relay *relay, const struct history_judgement *judgement);
 /* relay_input.c */
 int relay_take_input(struct relay *relay, const Sandstorm__V1__Stdin *input,
                      struct err *err) must_use;
+/* Of all input that there is, here or further on. */
+uint64_t relay_input_end(const struct relay *relay);
 /* The runner has input up to `received`, its command took it up to `taken`. */
 void relay_input_at(struct relay *relay, uint64_t received, uint64_t taken);
 bool relay_input_due(const struct relay *relay);

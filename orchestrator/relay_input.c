@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static uint64_t input_end(const struct relay *relay)
+uint64_t relay_input_end(const struct relay *relay)
 {
     return relay->input_taken + buf_used(&relay->input);
 }
@@ -15,7 +15,7 @@ static uint64_t input_end(const struct relay *relay)
 static int take(struct relay *relay, uint64_t offset, const ProtobufCBinaryData *data, bool eof,
                 struct err *err)
 {
-    uint64_t end = input_end(relay), size = data->len;
+    uint64_t end = relay_input_end(relay), size = data->len;
     if (offset > end)
         return err_set(err, ERR_INVALID, "input at offset %llu; go on at %llu",
                        (unsigned long long)offset, (unsigned long long)end);
@@ -42,7 +42,7 @@ int relay_take_input(struct relay *relay, const Sandstorm__V1__Stdin *input, str
 void relay_input_at(struct relay *relay, uint64_t received, uint64_t taken)
 {
     relay->input_known = MAX(relay->input_known, received);
-    if (received >= input_end(relay)) {
+    if (received >= relay_input_end(relay)) {
         /* Known to the runner already, from this client or from an earlier one: not needed here. */
         buf_drop(&relay->input, buf_used(&relay->input));
         relay->input_taken = relay->input_sent = received;
@@ -56,14 +56,14 @@ void relay_input_at(struct relay *relay, uint64_t received, uint64_t taken)
 
 bool relay_input_due(const struct relay *relay)
 {
-    return relay->state == RELAY_RUNNING &&
-           (relay->input_sent < input_end(relay) || (relay->input_eof && !relay->input_eof_sent));
+    return relay->state == RELAY_RUNNING && (relay->input_sent < relay_input_end(relay) ||
+                                             (relay->input_eof && !relay->input_eof_sent));
 }
 
 void relay_send_input(struct relay *relay)
 {
     uint8_t bytes[WIRE_PAYLOAD_MAX];
-    uint64_t end = input_end(relay);
+    uint64_t end = relay_input_end(relay);
     size_t size = (size_t)MIN(end - relay->input_sent, sizeof(bytes));
     buf_peek(&relay->input, (size_t)(relay->input_sent - relay->input_taken), bytes, size);
     Sandstorm__V1__Stdin input = SANDSTORM__V1__STDIN__INIT;
@@ -109,19 +109,20 @@ static int check_takes(const struct relay *relay, struct err *err)
 int relay_write(struct relay *relay, const Sandstorm__V1__WriteStdinRequest *request,
                 uint64_t *ret_end, struct err *err)
 {
-    uint64_t offset = request->append ? input_end(relay) : request->offset;
+    uint64_t offset = request->append ? relay_input_end(relay) : request->offset;
     if (check_takes(relay, err) < 0)
         return -1;
     if (request->data.len > WIRE_PAYLOAD_MAX)
         return err_set(err, ERR_INVALID, "%zu bytes of input at once; at most %u",
                        request->data.len, WIRE_PAYLOAD_MAX);
-    uint64_t known =
-        offset < input_end(relay) ? MIN(input_end(relay) - offset, request->data.len) : 0;
+    uint64_t known = offset < relay_input_end(relay)
+                         ? MIN(relay_input_end(relay) - offset, request->data.len)
+                         : 0;
     if (request->data.len - known > buf_room(&relay->input))
         return 1;
     if (take(relay, offset, &request->data, request->eof, err) < 0)
         return -1;
-    *ret_end = input_end(relay);
+    *ret_end = relay_input_end(relay);
     relay_flush(relay);
     return 0;
 }

@@ -81,7 +81,8 @@ static void put_welcome(void)
     put_frame(&frame);
 }
 
-static void put_start(const char *program, Sandstorm__V1__StdinMode mode)
+static void put_start_in(const char *program, Sandstorm__V1__StdinMode mode,
+                         Sandstorm__V1__Terminal *terminal)
 {
     static uint8_t digest[32];
     char *argv[] = { (char *)program };
@@ -90,6 +91,7 @@ static void put_start(const char *program, Sandstorm__V1__StdinMode mode)
     spec.n_argv = 1;
     spec.stdin_mode = mode;
     spec.stdin_data = (ProtobufCBinaryData){ 2, digest };
+    spec.terminal = terminal;
     Sandstorm__V1__Attach attach = SANDSTORM__V1__ATTACH__INIT;
     attach.limit = 1000;
     Sandstorm__V1__Start start = SANDSTORM__V1__START__INIT;
@@ -100,6 +102,11 @@ static void put_start(const char *program, Sandstorm__V1__StdinMode mode)
     order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_START;
     order.start = &start;
     put_order(&order);
+}
+
+static void put_start(const char *program, Sandstorm__V1__StdinMode mode)
+{
+    put_start_in(program, mode, NULL);
 }
 
 /* A process writes, reads or exits, and then the link listens. */
@@ -147,15 +154,34 @@ static void put_rest(void)
     put_order(&order);
 }
 
+static int make_terminal(void)
+{
+    Sandstorm__V1__TerminalSize size = SANDSTORM__V1__TERMINAL_SIZE__INIT;
+    size.rows = 24;
+    Sandstorm__V1__Terminal terminal = SANDSTORM__V1__TERMINAL__INIT;
+    terminal.size = &size;
+    terminal.type = (char *)"vt100";
+    Sandstorm__V1__CommandOrder order = SANDSTORM__V1__COMMAND_ORDER__INIT;
+    order.order_case = SANDSTORM__V1__COMMAND_ORDER__ORDER_RESIZE;
+    order.resize = &size;
+    put_welcome();
+    put_start_in("true", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM, &terminal);
+    put_act(0, 255);
+    put_order(&order);
+    put_rest();
+    return save("runner", "terminal");
+}
+
 static int make_runner(void)
 {
+    int r = make_terminal();
     put_welcome();
     put_start("true", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM);
     put_act(0, 255);
     put_rest();
     put_start("true", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_STREAM);
     put_byte(3);
-    int r = save("runner", "life");
+    r |= save("runner", "life");
     put_welcome();
     put_start("false", SANDSTORM__V1__STDIN_MODE__STDIN_MODE_UNSPECIFIED);
     put_byte(3);

@@ -292,15 +292,19 @@ static void fill_agent_env(const struct cluster *cluster, const struct sandbox_p
 }
 
 /* The program of a sandbox, below what leads into its namespace. */
-#define AGENT_ARGV_MAX 8u
-static void agent_argv(const struct cluster *cluster, const char *program,
+#define AGENT_ARGV_MAX 10u
+static void agent_argv(const struct cluster *cluster, const char *program, const char *settings,
                        const char *ret[AGENT_ARGV_MAX])
 {
     unsigned count = 0;
     for (const char *const *word = cluster->agent_prefix; word && *word; word++)
-        if (count < AGENT_ARGV_MAX - 2)
+        if (count < AGENT_ARGV_MAX - 4)
             ret[count++] = *word;
     ret[count++] = cluster_program(program);
+    if (settings) {
+        ret[count++] = "--config";
+        ret[count++] = settings;
+    }
     ret[count] = NULL;
 }
 
@@ -309,7 +313,9 @@ static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandb
     char name[64], socket[160], state[160];
     const char *argv[AGENT_ARGV_MAX];
     struct agent_env env;
-    agent_argv(cluster, "sandstorm-runner", argv);
+    if (file_write_atomic(sandbox->runner_settings, "", 0, 0600, err) < 0)
+        return -1;
+    agent_argv(cluster, "sandstorm-runner", sandbox->runner_settings, argv);
     (void)snprintf(socket, sizeof(socket), "SANDSTORM_RUNNER_SOCKET=%s", sandbox->socket);
     (void)snprintf(state, sizeof(state), "SANDSTORM_RUNNER_STATE_DIR=%s", sandbox->runner_state);
     struct service_config config = {
@@ -323,7 +329,7 @@ static int make_daemons(struct cluster *cluster, struct sandbox_processes *sandb
         return -1;
     (void)snprintf(name, sizeof(name), "%s-link", sandbox->name);
     fill_agent_env(cluster, sandbox, &env);
-    agent_argv(cluster, "sandstorm-agent", argv);
+    agent_argv(cluster, "sandstorm-agent", NULL, argv);
     config.env = env.list;
     return service_new(&config, &sandbox->link, err);
 }
@@ -362,6 +368,9 @@ static int name_files(const struct cluster *cluster, const char *name,
         return -1;
     (void)snprintf(file, sizeof(file), "%s.runner", name);
     if (join(sandbox->runner_state, cluster->dir, file, err) < 0)
+        return -1;
+    (void)snprintf(file, sizeof(file), "%s-runner.yaml", name);
+    if (join(sandbox->runner_settings, cluster->dir, file, err) < 0)
         return -1;
     (void)snprintf(file, sizeof(file), "%s.status", name);
     return join(sandbox->status, cluster->dir, file, err);

@@ -12,8 +12,9 @@ struct sandbox_processes {
     char name[32];
     char identity[CLUSTER_PATH_MAX]; /* made by the link when it enrols, at its first start */
     char socket[CLUSTER_PATH_MAX];
-    char token[CLUSTER_PATH_MAX];  /* the file with its join token */
-    char status[CLUSTER_PATH_MAX]; /* what `sandstorm-agent status` reads */
+    char token[CLUSTER_PATH_MAX];           /* the file with its join token */
+    char status[CLUSTER_PATH_MAX];          /* what `sandstorm-agent status` reads */
+    char runner_settings[CLUSTER_PATH_MAX]; /* empty at first; read at the runner's next start */
     char runner_state[CLUSTER_PATH_MAX];
     struct service *runner, *link;
 };

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
+#include "tests/harness/leftovers.h"
 
 #include <criterion/hooks.h>
 #include <criterion/logging.h>
@@ -59,12 +60,29 @@ static void print_logs(const char *dir)
     (void)closedir(entries);
 }
 
+/* Also of runners that nobody stopped: the case has crashed. */
+static void remove_leftovers(const char *dir)
+{
+    char path[CLUSTER_PATH_MAX + 256];
+    DIR *entries = opendir(dir);
+    if (!entries)
+        return;
+    for (const struct dirent *entry = readdir(entries); entry; entry = readdir(entries)) {
+        const char *dot = strrchr(entry->d_name, '.');
+        (void)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+        if (dot && strcmp(dot, ".sock") == 0)
+            leftovers_remove(path);
+    }
+    (void)closedir(entries);
+}
+
 static void clean_up(const struct criterion_test_stats *stats)
 {
     char dir[CLUSTER_PATH_MAX];
     case_dir(dir, getpid(), stats->test->category, stats->test->name);
     if (stats->test_status == CR_STATUS_FAILED || stats->crashed || stats->timed_out)
         print_logs(dir);
+    remove_leftovers(dir);
     cluster_remove_dir(dir);
 }
 

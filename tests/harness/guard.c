@@ -7,6 +7,8 @@
 
 #include "common/macros.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -72,17 +74,34 @@ static bool reap(pid_t pid, int *ret_status)
     return ended;
 }
 
-/* Our children, old and adopted. Each round of killing may bring grandchildren up. */
+static bool is_child(const char *pid)
+{
+    char path[64];
+    int parent = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%.16s/stat", pid);
+    FILE *stat = fopen(path, "re");
+    if (!stat)
+        return false;
+    /* Tests start nothing that has a ')' in its name. */
+    if (fscanf(stat, "%*d (%*[^\n)]) %*c %d", &parent) != 1)
+        parent = 0;
+    (void)fclose(stat);
+    return parent == getpid();
+}
+
+/* Our children, old and adopted. Each round of killing may bring grandchildren up. Not every kernel
+ * has /proc/PID/task/TID/children. */
 static void kill_everybody(void)
 {
     for (;;) {
-        FILE *children = fopen("/proc/thread-self/children", "re");
-        long pid;
-        if (!children)
+        DIR *proc = opendir("/proc");
+        if (!proc)
             return;
-        while (fscanf(children, "%ld", &pid) == 1)
-            (void)kill((pid_t)pid, SIGKILL);
-        (void)fclose(children);
+        const struct dirent *item;
+        while ((item = readdir(proc)))
+            if (isdigit((unsigned char)item->d_name[0]) && is_child(item->d_name))
+                (void)kill((pid_t)strtol(item->d_name, NULL, 10), SIGKILL);
+        (void)closedir(proc);
         if (waitpid(-1, NULL, 0) < 0 && errno == ECHILD)
             return;
     }

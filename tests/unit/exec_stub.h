@@ -29,6 +29,7 @@ static struct {
     unsigned cut_before_accepted; /* and so many after it was started */
     struct err refuse;            /* answered to an open, when set */
     unsigned refuse_from;         /* the first open that this is so for */
+    uint64_t known;               /* the runner says that it has one less than this; 0: all */
     uint64_t begin_at, gap;       /* for from_end; bytes that are missing at the beginning */
     bool terminal, not_enforced, silent;
     /* What was seen. */
@@ -110,7 +111,8 @@ static inline void stub_say_accepted(bool existed)
 static inline void stub_say_credit(void)
 {
     Sandstorm__V1__StdinCredit credit = SANDSTORM__V1__STDIN_CREDIT__INIT;
-    credit.received = credit.taken = stub.received;
+    credit.received = credit.taken = stub.known ? stub.known - 1 : stub.received;
+    credit.next = stub.received + stub.pending;
     credit.limit = stub.stdin_limit = MAX(stub.stdin_limit, stub.received + STUB_WINDOW);
     STUB_REPLY(STDIN_CREDIT, stdin_credit, &credit);
 }

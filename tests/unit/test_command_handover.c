@@ -132,7 +132,9 @@ Test(command_handover, a_timeout_keeps_its_deadline)
 
 Test(command_handover, a_cancel_in_its_grace_comes_to_its_kill)
 {
-    bench_shell(&bench, "trap 'echo term' TERM; echo; while :; do sleep 0.02; done", NO_LIMIT);
+    bench_shell(&bench,
+                "exec 2>/dev/null; trap 'echo term' TERM; echo; while :; do sleep 0.02; done",
+                NO_LIMIT);
     UNTIL(&bench, bench.next == 1);
     command_cancel(bench.command, LONG_US, "client asked");
     UNTIL(&bench, bench.next == 6);
@@ -182,6 +184,18 @@ Test(command_handover, a_leader_that_ends_meanwhile_is_reaped)
     cr_assert_eq(command_state(bench.command), COMMAND_RUNNING);
     UNTIL(&bench, bench.ended);
     cr_expect_eq(bench.ended->outcome->result_case, SANDSTORM__V1__OUTCOME__RESULT_CANCELLED);
+}
+
+Test(command_handover, that_a_client_has_killed_all_of_it_stays_known)
+{
+    bench_shell(&bench, "echo; exec sleep 1000", NO_LIMIT);
+    UNTIL(&bench, bench.next == 1);
+    bench.command->swept = true; /* and the leader has not been reaped yet */
+    hand_over();
+    cr_expect(bench.command->swept);
+    cr_assert_eq(kill(bench.command->pid, SIGKILL), 0);
+    UNTIL(&bench, bench.ended);
+    cr_expect_eq(bench.ended->outcome->signaled->signal, (unsigned)SIGKILL);
 }
 
 /* Its end is known, but a process that it left has its output. */

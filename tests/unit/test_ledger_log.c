@@ -370,6 +370,65 @@ Test(ledger_log, what_is_appended_while_freeing_is_written_too)
     expect_whole(1, 0, 30);
 }
 
+/* A word now and then among much output of others: one read does not hold the thread for as long as
+ * it takes to look through all of it. */
+Test(ledger_log, a_read_of_few_bytes_among_many_comes_in_pieces)
+{
+    enum { WORDS = 12, OTHERS = 20 };
+    static struct one_append appends[OTHERS];
+    uint8_t *runs = malloc(LEDGER_BLOCK_MAX);
+    const uint64_t length = LEDGER_BLOCK_MAX - LEDGER_RUN_HEADER;
+    ledger_run_pack(runs, LEDGER_STDOUT, length);
+    memset(runs + LEDGER_RUN_HEADER, 'x', length);
+    config.total_max = UINT64_C(1) << 30;
+    open_ledger();
+    for (unsigned i = 0; i < WORDS; i++) {
+        append(1, i * 10, (i + 1) * 10);
+        for (unsigned j = 0; j < OTHERS; j++) {
+            uint64_t offset = (i * OTHERS + j) * length;
+            appends[j] = (struct one_append){ .append = { .id = id_of(2),
+                                                          .offset = offset,
+                                                          .end = offset + length,
+                                                          .runs = runs,
+                                                          .size = LEDGER_BLOCK_MAX,
+                                                          .done = append_done } };
+            OK(ledger_log_append(ledger, &appends[j].append, &err));
+        }
+        for (unsigned j = 0; j < OTHERS; j++)
+            wait_for(&appends[j].done);
+    }
+    struct gaps gaps = { 0 };
+    uint64_t end = read_once(1, 0, &gaps);
+    cr_expect(end > 0 && end < WORDS * 10, "%lu", end);
+    expect_whole(1, 0, WORDS * 10);
+    free(runs);
+}
+
+Test(ledger_log, many_reads_that_wait_are_all_served_in_order)
+{
+    enum { COUNT = LEDGER_READS_MAX };
+    static struct one_read reads[COUNT + 1];
+    static uint8_t out[LEDGER_READ_MIN];
+    open_ledger();
+    append(1, 0, 100);
+    unsigned accepted = 0;
+    for (; accepted <= COUNT; accepted++) {
+        reads[accepted].read = (struct ledger_read){ .id = id_of(1),
+                                                     .offset = accepted % 100,
+                                                     .out = out,
+                                                     .capacity = sizeof(out),
+                                                     .done = read_done };
+        if (ledger_log_read(ledger, &reads[accepted].read, &err) < 0)
+            break;
+    }
+    cr_assert(accepted > COUNT || err.code == ERR_EXHAUSTED);
+    for (unsigned i = 0; i < accepted; i++) {
+        wait_for(&reads[i].done);
+        OK(reads[i].read.result);
+        cr_assert_eq(reads[i].read.ret_end, 100);
+    }
+}
+
 Test(ledger_log, bounds_that_make_no_sense_are_refused)
 {
     config.segment_bytes = LEDGER_SEGMENT_MIN - 1;

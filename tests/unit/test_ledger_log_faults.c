@@ -191,6 +191,29 @@ Test(ledger_faults, an_append_behind_one_that_failed_fails_too)
     expect_whole(2, 0, BLOCK);
 }
 
+/* A batch that takes long, and another one right behind it. */
+Test(ledger_faults, being_busy_is_not_being_stuck)
+{
+    struct one_append first, second;
+    open_ledger();
+    atomic_store(&faults.gated, true);
+    submit_block(&first, 1, 0);
+    cr_assert_eq(sem_wait(&faults.entered), 0);
+    submit_block(&second, 1, 1);
+    uint64_t deadline = monotonic_us() + DEADLINE_US;
+    while (ledger_log_busy_us(ledger) < 20000)
+        cr_assert_lt(monotonic_us(), deadline);
+    atomic_store(&faults.gated, true);
+    uint64_t released = monotonic_us();
+    cr_assert_eq(sem_post(&faults.gate), 0);
+    cr_assert_eq(sem_wait(&faults.entered), 0);
+    uint64_t busy = ledger_log_busy_us(ledger);
+    cr_expect_leq(busy, monotonic_us() - released);
+    cr_assert_eq(sem_post(&faults.gate), 0);
+    expect_result(&first, true);
+    expect_result(&second, true);
+}
+
 static struct one_append retried;
 
 static void retry(struct ledger_append *failed)

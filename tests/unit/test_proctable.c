@@ -19,9 +19,9 @@ Test(proctable, a_name_may_contain_anything)
     for (size_t i = 0; i < ELEMENTS(names); i++) {
         char line[256];
         struct err err = { 0 };
-        struct proc_entry entry;
+        struct proctable_entry entry;
         (void)snprintf(line, sizeof(line), "42 (%s)" STAT_TAIL, names[i]);
-        cr_assert_eq(proc_parse_stat(line, &entry, &err), 0, "%s: %s", names[i], err.text);
+        cr_assert_eq(proctable_parse(line, &entry, &err), 0, "%s: %s", names[i], err.text);
         cr_expect_eq(entry.pid, 42);
         cr_expect_eq(entry.parent, 7);
         cr_expect_eq(entry.group, 8);
@@ -34,11 +34,11 @@ Test(proctable, a_name_may_contain_anything)
 Test(proctable, what_is_cut_or_garbage_is_refused)
 {
     char line[] = "42 (sh)" STAT_TAIL, cut[sizeof(line)];
-    struct proc_entry entry;
+    struct proctable_entry entry;
     size_t needed = (size_t)(strstr(line, "123456") - line) + 1;
     for (size_t length = 0; length < needed; length++) {
         (void)snprintf(cut, length + 1, "%s", line);
-        cr_expect_eq(proc_parse_stat(cut, &entry, NULL), -1, "\"%s\"", cut);
+        cr_expect_eq(proctable_parse(cut, &entry, NULL), -1, "\"%s\"", cut);
     }
     uint64_t state = 20260101;
     for (unsigned i = 0; i < 20000; i++) {
@@ -47,13 +47,13 @@ Test(proctable, what_is_cut_or_garbage_is_refused)
         for (size_t k = 0; k < size; k++)
             text[k] = (char)random_below(&state, 256);
         text[size] = '\0';
-        (void)!proc_parse_stat(text, &entry, NULL);
+        (void)!proctable_parse(text, &entry, NULL);
     }
 }
 
 Test(proctable, descendants_are_found_whatever_the_order_of_their_numbers)
 {
-    struct proc_entry entries[] = {
+    struct proctable_entry entries[] = {
         { .pid = 1 },
         { .pid = 10, .parent = 40 },
         { .pid = 20, .parent = 30, .marked = true },
@@ -74,7 +74,7 @@ Test(proctable, we_are_in_it_with_our_parent)
     struct err err = { 0 };
     CLEANUP_PROCTABLE struct proctable table = { 0 };
     cr_assert_eq(proctable_read(&table, &err), 0, "%s", err.text);
-    const struct proc_entry *us = proctable_find(&table, getpid());
+    const struct proctable_entry *us = proctable_find(&table, getpid());
     cr_assert_not_null(us);
     cr_expect_eq(us->parent, getppid());
     cr_expect_eq(us->group, getpgrp());
@@ -95,12 +95,12 @@ static pid_t start_sleeper(const char *variable)
     return pid;
 }
 
-static struct proc_entry entry_of(pid_t pid)
+static struct proctable_entry entry_of(pid_t pid)
 {
     struct err err = { 0 };
     CLEANUP_PROCTABLE struct proctable table = { 0 };
     cr_assert_eq(proctable_read(&table, &err), 0, "%s", err.text);
-    const struct proc_entry *entry = proctable_find(&table, pid);
+    const struct proctable_entry *entry = proctable_find(&table, pid);
     cr_assert_not_null(entry);
     return *entry;
 }
@@ -108,7 +108,7 @@ static struct proc_entry entry_of(pid_t pid)
 Test(proctable, a_signal_reaches_the_process_that_was_read)
 {
     pid_t pid = start_sleeper("B=2");
-    struct proc_entry entry = entry_of(pid);
+    struct proctable_entry entry = entry_of(pid);
     siginfo_t info = { 0 };
     cr_expect(proctable_signal(&entry, SIGTERM));
     cr_assert_eq(waitid(P_PID, (id_t)pid, &info, WEXITED), 0);
@@ -120,7 +120,7 @@ Test(proctable, a_signal_reaches_the_process_that_was_read)
 Test(proctable, a_signal_does_not_reach_who_has_the_number_since)
 {
     pid_t pid = start_sleeper("B=2");
-    struct proc_entry entry = entry_of(pid);
+    struct proctable_entry entry = entry_of(pid);
     entry.start_ticks++;
     cr_expect_not(proctable_signal(&entry, SIGKILL));
     entry.start_ticks--;
@@ -133,13 +133,13 @@ Test(proctable, a_variable_is_found_whole_or_not_at_all)
 {
     pid_t pid = start_sleeper("NAME=value");
     /* exec has happened when the environment is the new one. */
-    while (proc_has_variable(pid, "A=1") != PROC_YES)
+    while (proctable_has_variable(pid, "A=1") != PROCTABLE_YES)
         cr_assert_eq(waitpid(pid, NULL, WNOHANG), 0);
-    cr_expect_eq(proc_has_variable(pid, "NAME=value"), PROC_YES);
-    cr_expect_eq(proc_has_variable(pid, "NAME=valu"), PROC_NO);
-    cr_expect_eq(proc_has_variable(pid, "AME=value"), PROC_NO);
-    cr_expect_eq(proc_has_variable(pid, "NAME=value2"), PROC_NO);
+    cr_expect_eq(proctable_has_variable(pid, "NAME=value"), PROCTABLE_YES);
+    cr_expect_eq(proctable_has_variable(pid, "NAME=valu"), PROCTABLE_NO);
+    cr_expect_eq(proctable_has_variable(pid, "AME=value"), PROCTABLE_NO);
+    cr_expect_eq(proctable_has_variable(pid, "NAME=value2"), PROCTABLE_NO);
     (void)kill(pid, SIGKILL);
     (void)waitpid(pid, NULL, 0);
-    cr_expect_eq(proc_has_variable(pid, "NAME=value"), PROC_NO);
+    cr_expect_eq(proctable_has_variable(pid, "NAME=value"), PROCTABLE_NO);
 }

@@ -233,7 +233,7 @@ Test(tree, one_tree_is_no_other)
             grow(&other, "(setsid sh -c 'echo up; exec sleep 1000' &); sleep 1000");
             await(&other, 1);
             kill_all(&plot);
-            cr_expect_eq(tree_count(other.tree), 3u, "by %s", forest_means_name(both[m]));
+            UNTIL(&other, tree_count(other.tree) == 3);
             kill_all(&other);
             tree_free(other.tree, false);
             close_fd(&other.output);
@@ -270,6 +270,43 @@ Test(tree, what_it_left_behind_is_let_go_and_its_group_goes_with_it)
     (void)snprintf(path, sizeof(path), "%s%s", root, group);
     UNTIL(&plot, access(path, F_OK) < 0);
     plot_done(&plot);
+}
+
+/* A runner that died: another one with its name finds what it left. */
+static pid_t leave_to_the_next(struct plot *plot, bool kept)
+{
+    char line[32] = "";
+    grow(plot, "echo $$; exec sleep 1000");
+    cr_assert_gt(read(plot->output, line, sizeof(line) - 1), 0);
+    reaper_unwatch(TAKE_PTR(plot->child));
+    tree_free(TAKE_PTR(plot->tree), kept);
+    forest_free(TAKE_PTR(plot->forest));
+    loop_free(TAKE_PTR(plot->loop));
+    close_fd(&plot->output);
+    close_fd(&plot->process.pidfd);
+    return (pid_t)strtol(line, NULL, 10);
+}
+
+Test(tree, the_next_life_ends_what_is_lost_and_keeps_what_was_left_on_purpose)
+{
+    struct plot lost, kept, next;
+    if (!plot_init(&lost, FOREST_CGROUP)) {
+        plot_done(&lost);
+        cr_skip_test("no control groups here");
+    }
+    pid_t gone = leave_to_the_next(&lost, false);
+    cr_assert_eq(kill(gone, 0), 0);
+    cr_assert(plot_init(&kept, FOREST_CGROUP));
+    /* It is ended, and reaped, by the one that has just begun. */
+    UNTIL(&kept, kill(gone, 0) < 0);
+    pid_t left = leave_to_the_next(&kept, true);
+    cr_assert(plot_init(&next, FOREST_CGROUP));
+    cr_assert_eq(loop_turn(next.loop, 0, NULL), 0);
+    siginfo_t info = { 0 };
+    cr_assert_eq(waitid(P_PID, (id_t)left, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    cr_expect_eq(info.si_pid, 0, "what was left on purpose was ended");
+    cr_assert_eq(kill(left, SIGKILL), 0);
+    plot_done(&next);
 }
 
 /* The last resort. */
