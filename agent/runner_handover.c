@@ -4,6 +4,7 @@
  */
 #include "agent/runner-internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -230,6 +231,9 @@ static int take_records(struct runner *runner, struct handover_in *in, struct er
         int r = handover_next(in, &record, err);
         if (r == 0 && record.header.kind == RECORD_DONE)
             return 0;
+        /* The check has seen to the order. */
+        assert(r < 0 || entry || record.header.kind == RECORD_COMMAND ||
+               record.header.kind == RECORD_PIPE);
         if (r == 0 && record.header.kind == RECORD_COMMAND)
             r = take_command(runner, &record, &entry, err);
         else if (r == 0 && record.header.kind == RECORD_BLOCKS)

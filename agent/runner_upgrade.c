@@ -91,7 +91,7 @@ void runner_upgrade(struct runner *runner)
         log_info("runner executes itself anew", LF_STR("program", runner->program),
                  LF_UINT("commands", HASH_COUNT(runner->commands)));
         daemon_reloading();
-        r = become(runner, &out, &err);
+        (void)become(runner, &out, &err);
     }
     log_error("the runner goes on as it is", LF_ERR(&err));
     daemon_ready("listening on %s", runner->socket_path);

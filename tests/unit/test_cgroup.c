@@ -304,7 +304,6 @@ Test(cgroup, what_systemd_has_not_delegated_is_not_touched)
 
 Test(cgroup, a_threaded_group_is_no_place_for_commands)
 {
-    CLEANUP_FD int own = open(at("fs/own"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cr_assert(mkdir(part(""), 0755) == 0 && mkdir(part("commands"), 0755) == 0);
     put(AT_FDCWD, part("commands/cgroup.type"), "domain invalid\n");
     expect_no_root("threaded");
