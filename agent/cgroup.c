@@ -19,7 +19,7 @@
 #define PIDS_LINE_CHARS 24u
 
 struct cgroup {
-    struct cgroup_root *root;
+    struct cgroup_root *root; /* NULL: of the program before us, and we make none */
     struct command_id id;
     int fd;
 };
@@ -90,6 +90,30 @@ int cgroup_new(struct cgroup_root *root, const struct command_id *id, struct cgr
     return 0;
 }
 
+int cgroup_adopt(struct cgroup_root *root, const struct command_id *id, int fd, struct cgroup **ret,
+                 struct err *err)
+{
+    CLEANUP_FD int owned = fd;
+    struct cgroup *cgroup = calloc(1, sizeof(*cgroup));
+    if (!cgroup)
+        return err_nomem(err);
+    *cgroup = (struct cgroup){ .root = root, .id = *id, .fd = TAKE_FD(owned) };
+    *ret = cgroup;
+    return 0;
+}
+
+static void remove_group(const struct cgroup *cgroup)
+{
+    if (cgroup->root) {
+        if (cgroup_remove(cgroup_root_commands(cgroup->root), cgroup->id.text) < 0)
+            cgroup_root_linger(cgroup->root, cgroup->id.text);
+        return;
+    }
+    CLEANUP_FD int above = cgroup_open_dir(cgroup->fd, "..");
+    if (above >= 0)
+        (void)cgroup_remove(above, cgroup->id.text);
+}
+
 void cgroup_free(struct cgroup *cgroup, bool kept)
 {
     if (!cgroup)
@@ -98,9 +122,8 @@ void cgroup_free(struct cgroup *cgroup, bool kept)
      * ends what it could have left alone. */
     if (kept && cgroup->fd >= 0)
         (void)fsetxattr(cgroup->fd, CGROUP_KEPT, "1", 1, 0);
+    remove_group(cgroup);
     close_fd(&cgroup->fd);
-    if (cgroup_remove(cgroup_root_commands(cgroup->root), cgroup->id.text) < 0)
-        cgroup_root_linger(cgroup->root, cgroup->id.text);
     free(cgroup);
 }
 

@@ -30,9 +30,14 @@ void cgroup_part_name(const char *socket, char ret[CGROUP_NAME_MAX]);
 struct cgroup_root;
 
 /* Our part, named after `socket`: one runner, one part, the same one in its next life. What a dead
- * life left in it is ended here. NULL paths: the machine's. */
+ * life left in it is ended here, unless this one goes on with it: then cgroup_root_go_on() follows,
+ * see agent/forest.h. NULL paths: the machine's. */
 int cgroup_root_new(struct loop *loop, const struct cgroup_paths *paths, const char *socket,
-                    struct cgroup_root **ret, struct err *err) must_use;
+                    bool goes_on, struct cgroup_root **ret, struct err *err) must_use;
+void cgroup_root_go_on(struct cgroup_root *root, unsigned handed_on,
+                       bool (*in_use)(const void *userdata, const struct command_id *id),
+                       const void *userdata);
+unsigned cgroup_root_handed_on(const struct cgroup_root *root);
 /* Leaves and removes it as far as it is empty. */
 void cgroup_root_free(struct cgroup_root *root);
 /* Bits of enum tree_limit, and why the others are not among them ("" when all are). */
@@ -43,6 +48,10 @@ struct cgroup;
 
 int cgroup_new(struct cgroup_root *root, const struct command_id *id, struct cgroup **ret,
                struct err *err) must_use;
+/* One that the program before this one has made. Takes the descriptor. A NULL root: we make none
+ * any more, and what is left of it is not watched after its end. */
+int cgroup_adopt(struct cgroup_root *root, const struct command_id *id, int fd, struct cgroup **ret,
+                 struct err *err) must_use;
 /* Removed now, or when its last process has gone. `kept`: see tree_free(). */
 void cgroup_free(struct cgroup *cgroup, bool kept);
 /* One of cgroup_root_enforces(). */

@@ -106,8 +106,9 @@ void cgroup_root_linger(struct cgroup_root *root, const char *name)
 
 /* What an earlier life left. Its commands are lost, and nobody can reach them any more: they are
  * ended. What a command left behind on purpose is none of them. */
-static void end_leftover(struct cgroup_root *root, const struct command_id *id)
+static void end_leftover(void *userdata, const struct command_id *id)
 {
+    struct cgroup_root *root = userdata;
     char kept[4];
     CLEANUP_FD int group = cgroup_open_dir(root->commands, id->text);
     if (group < 0 || cgroup_remove(root->commands, id->text) == 0)
@@ -119,7 +120,8 @@ static void end_leftover(struct cgroup_root *root, const struct command_id *id)
     cgroup_root_linger(root, id->text);
 }
 
-static void end_leftovers(struct cgroup_root *root)
+static void each_command(struct cgroup_root *root,
+                         void (*fn)(void *userdata, const struct command_id *id), void *userdata)
 {
     CLEANUP_FD int fd = cgroup_open_dir(root->commands, ".");
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
@@ -130,8 +132,36 @@ static void end_leftovers(struct cgroup_root *root)
     struct command_id id;
     while ((item = readdir(dir)))
         if (item->d_type == DT_DIR && command_id_parse(item->d_name, &id, NULL) == 0)
-            end_leftover(root, &id);
+            fn(userdata, &id);
     (void)closedir(dir);
+}
+
+struct going_on {
+    struct cgroup_root *root;
+    bool (*in_use)(const void *userdata, const struct command_id *id);
+    const void *userdata;
+};
+
+static void go_on_with(void *userdata, const struct command_id *id)
+{
+    const struct going_on *going_on = userdata;
+    if (!going_on->in_use(going_on->userdata, id) &&
+        cgroup_remove(going_on->root->commands, id->text) < 0)
+        cgroup_root_linger(going_on->root, id->text);
+}
+
+void cgroup_root_go_on(struct cgroup_root *root, unsigned handed_on,
+                       bool (*in_use)(const void *userdata, const struct command_id *id),
+                       const void *userdata)
+{
+    struct going_on going_on = { root, in_use, userdata };
+    root->handed_on |= handed_on;
+    each_command(root, go_on_with, &going_on);
+}
+
+unsigned cgroup_root_handed_on(const struct cgroup_root *root)
+{
+    return root->handed_on;
 }
 
 /* Controllers. */
@@ -248,7 +278,7 @@ static int open_parts(struct cgroup_root *root, const struct cgroup_paths *paths
 }
 
 int cgroup_root_new(struct loop *loop, const struct cgroup_paths *paths, const char *socket,
-                    struct cgroup_root **ret, struct err *err)
+                    bool goes_on, struct cgroup_root **ret, struct err *err)
 {
     struct cgroup_root *root = calloc(1, sizeof(*root));
     if (!root)
@@ -259,7 +289,8 @@ int cgroup_root_new(struct loop *loop, const struct cgroup_paths *paths, const c
         cgroup_root_free(root);
         return -1;
     }
-    end_leftovers(root);
+    if (!goes_on)
+        each_command(root, end_leftover, root);
     enable_all(root);
     *ret = root;
     return 0;

@@ -83,6 +83,7 @@ struct command {
     enum command_cause cause;
     bool swept; /* a client has sent SIGKILL to the whole tree */
     const char *cancel_reason;
+    char cancel_kept[64]; /* where an earlier life of this process gave it */
 
     bool speaking; /* the orchestrator has asked for this command since the last welcome */
     bool client;   /* and a client is listening behind it */
@@ -101,15 +102,17 @@ void command_drain(struct command *command);
 void command_set_state(struct command *command, enum command_state state);
 /* Its leader has ended, or is not waited for any longer (a NULL info). */
 void command_judge(struct command *command, const siginfo_t *info, const struct rusage *usage);
+int command_watch_leader(struct command *command, struct err *err) must_use;
 /* command_kill.c: TERM, then KILL after the grace, then an end after COMMAND_PATIENCE_US. */
 int command_kill_init(struct command *command, struct err *err) must_use;
 void command_kill_softly(struct command *command, uint64_t grace_us);
 /* The leader is reaped, but a kill is for the whole tree: waits for the rest of it. */
 void command_clear(struct command *command);
+void command_wait_cleared(struct command *command);
 void command_kill_done(struct command *command);
 /* command_io.c */
-int command_open_pipes(struct command *command, const Sandstorm__V1__CommandSpec *spec,
-                       uid_t owner, int child_fds[3], struct err *err) must_use;
+int command_open_pipes(struct command *command, const Sandstorm__V1__CommandSpec *spec, uid_t owner,
+                       int child_fds[3], struct err *err) must_use;
 int command_watch_pipes(struct command *command, struct err *err) must_use;
 void command_close_pipes(struct command *command);
 /* The leader is gone: what lies in the pipes now is still read, and nobody is typed to. */

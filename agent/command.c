@@ -214,6 +214,12 @@ void command_cancel(struct command *command, uint64_t grace_us, const char *reas
 
 /* Starting. */
 
+int command_watch_leader(struct command *command, struct err *err)
+{
+    return reaper_watch(forest_reaper(command->host.forest), command->pid, command->pidfd,
+                        on_reaped, command, &command->child, err);
+}
+
 int command_new_bare(const struct command_host *host, const struct command_id *id,
                      struct command **ret, struct err *err)
 {
@@ -307,8 +313,7 @@ static int launch(struct command *command, const Sandstorm__V1__CommandSpec *spe
 /* A process without a watcher would never be told of. */
 static int watch(struct command *command, enum spawn_step *ret_step, struct err *err)
 {
-    if (reaper_watch(forest_reaper(command->host.forest), command->pid, command->pidfd, on_reaped,
-                     command, &command->child, err) == 0)
+    if (command_watch_leader(command, err) == 0)
         return 0;
     *ret_step = SPAWN_STEP_FORK;
     tree_kill(command->tree);

@@ -7,6 +7,7 @@
 #include "agent/spool.h"
 #include "common/ids.h"
 #include "common/loop.h"
+#include "sandstorm/runner/kept.pb-c.h"
 #include "sandstorm/v1/link.pb-c.h"
 
 #include <stdbool.h>
@@ -77,6 +78,20 @@ size_t command_spooled(const struct command *command);
 int64_t command_reserved_us(const struct command *command);
 bool command_is_lost(const struct command *command);
 void command_position(const struct command *command, Sandstorm__V1__CommandPosition *ret);
+
+/* From one life of the process to the next, see agent/runner_handover.c: written, looked at, made
+ * again with its blocks and its output in order, and set going when all are there. */
+struct handover_out;
+int command_hand_over(struct command *command, struct handover_out *out, struct err *err) must_use;
+int command_handover_check(const Sandstorm__Runner__Command *message, struct err *err) must_use;
+/* *ret may be set when it fails: for command_free(). */
+int command_take_over(const struct command_host *host, const Sandstorm__Runner__Command *message,
+                      struct command **ret, struct err *err) must_use;
+int command_take_blocks(struct command *command, const void *bytes, size_t size,
+                        struct err *err) must_use;
+int command_take_output(struct command *command, uint64_t offset, unsigned stream,
+                        const void *bytes, size_t size, struct err *err) must_use;
+int command_go_on(struct command *command, struct err *err) must_use;
 
 /* Orders. Each returns true, or false and why not; a refused order changes nothing. */
 struct command_refusal {

@@ -38,8 +38,8 @@ int command_kill_init(struct command *command, struct err *err)
 
 void command_kill_softly(struct command *command, uint64_t grace_us)
 {
-    /* That there is nobody to signal is no failure here: then the end is near anyway. An interactive
-     * shell ignores TERM; at a hangup it ends and takes its jobs along. */
+    /* That there is nobody to signal is no failure here: then the end is near anyway. An
+     * interactive shell ignores TERM; at a hangup it ends and takes its jobs along. */
     if (command->terminal)
         (void)tree_signal(command->tree, SIGHUP, NULL);
     (void)tree_signal(command->tree, SIGTERM, NULL);
@@ -55,10 +55,15 @@ static void on_tree_empty(void *userdata)
 
 void command_clear(struct command *command)
 {
-    struct err err;
     command_set_state(command, COMMAND_CLEARING);
     if (!loop_timer_running(command->kill))
         on_kill(command); /* the grace is over, or there is none: what the first look missed */
+    command_wait_cleared(command);
+}
+
+void command_wait_cleared(struct command *command)
+{
+    struct err err;
     int r = tree_wait_empty(command->tree, on_tree_empty, command, &err);
     if (r == 1)
         command_drain(command);

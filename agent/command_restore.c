@@ -35,7 +35,7 @@ static int load(const struct command_host *host, const struct command_id *id, st
     const Sandstorm__Runner__Head *head = (const Sandstorm__Runner__Head *)ret->head;
     if (strcmp(head->command_id, id->text) != 0 || head->spec_digest.len != COMMAND_DIGEST_LEN ||
         head->pid < 0 || head->pid > INT32_MAX || position->first > position->end ||
-        position->acked > position->end)
+        position->acked > position->end || position->end > INT64_MAX)
         return err_set(err, ERR_INVALID, "the file of a command contradicts itself");
     return 0;
 }

@@ -57,6 +57,13 @@ void drainer_free(struct drainer *drainer)
     free(drainer);
 }
 
+void drainer_each(struct drainer *drainer, void (*each)(void *userdata, int fd), void *userdata)
+{
+    const struct pipe *pipe;
+    DL_FOREACH (drainer->pipes, pipe)
+        each(userdata, pipe->fd);
+}
+
 void drainer_adopt(struct drainer *drainer, int fd)
 {
     CLEANUP_FD int owned = fd;

@@ -10,5 +10,6 @@ struct drainer;
 
 int drainer_new(struct loop *loop, struct drainer **ret, struct err *err) must_use;
 void drainer_free(struct drainer *drainer);
+void drainer_each(struct drainer *drainer, void (*each)(void *userdata, int fd), void *userdata);
 /* Takes the descriptor over. */
 void drainer_adopt(struct drainer *drainer, int fd);

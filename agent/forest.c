@@ -45,10 +45,11 @@ static void choose(struct forest *forest, const struct forest_config *config)
     struct err why = { 0 };
     bool subreaper = config->subreaper && become_subreaper();
     forest->means = subreaper ? FOREST_DESCENDANTS : FOREST_GROUP;
+    forest->without_cgroups = means_table[forest->means].backend;
     if (!config->cgroups)
         add_reason(forest, "control groups are off (the runner's setting \"cgroups\")");
-    else if (cgroup_root_new(forest->loop, config->paths, config->cgroups, &forest->cgroups, &why) <
-             0)
+    else if (cgroup_root_new(forest->loop, config->paths, config->cgroups, config->goes_on,
+                             &forest->cgroups, &why) < 0)
         add_reason(forest, why.text);
     else
         forest->means = FOREST_CGROUP;
@@ -71,6 +72,19 @@ int forest_new(struct loop *loop, const struct forest_config *config, struct for
     choose(forest, config);
     *ret = forest;
     return 0;
+}
+
+void forest_go_on(struct forest *forest, unsigned handed_on,
+                  bool (*has_tree)(const void *userdata, const struct command_id *id),
+                  const void *userdata)
+{
+    if (forest->cgroups)
+        cgroup_root_go_on(forest->cgroups, handed_on, has_tree, userdata);
+}
+
+unsigned forest_handed_on(const struct forest *forest)
+{
+    return forest->cgroups ? cgroup_root_handed_on(forest->cgroups) : 0;
 }
 
 void forest_free(struct forest *forest)

@@ -23,10 +23,19 @@ struct forest_config {
     bool subreaper;
     const char *cgroups; /* NULL: none; else what our part is named after: the socket */
     const struct cgroup_paths *paths; /* NULL: the machine's */
+    /* This process has had a forest before, in another program: nothing of that is ended, and
+     * forest_go_on() follows when its trees are there again. */
+    bool goes_on;
 };
 
 int forest_new(struct loop *loop, const struct forest_config *config, struct forest **ret,
                struct err *err) must_use;
+/* What is in no tree for which `has_tree` is true is what an earlier command left behind: its
+ * control group goes when it is empty. `handed_on` is what forest_handed_on() has said before. */
+void forest_go_on(struct forest *forest, unsigned handed_on,
+                  bool (*has_tree)(const void *userdata, const struct command_id *id),
+                  const void *userdata);
+unsigned forest_handed_on(const struct forest *forest);
 /* Trees must have been freed. Control groups that are empty are removed. */
 void forest_free(struct forest *forest);
 

@@ -43,10 +43,8 @@ static void on_reaped(void *userdata, const siginfo_t *info, const struct rusage
     child->fn(child->userdata, info, usage);
 }
 
-static void on_sigchld(void *userdata, int number)
+void reaper_sweep(struct reaper *reaper)
 {
-    (void)number;
-    struct reaper *reaper = userdata;
     for (;;) {
         siginfo_t info = { 0 };
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
@@ -57,6 +55,12 @@ static void on_sigchld(void *userdata, int number)
         else if (waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG) < 0)
             return;
     }
+}
+
+static void on_sigchld(void *userdata, int number)
+{
+    (void)number;
+    reaper_sweep(userdata);
 }
 
 int reaper_new(struct loop *loop, struct reaper **ret, struct err *err)

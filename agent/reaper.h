@@ -18,6 +18,9 @@ int reaper_watch(struct reaper *reaper, pid_t pid, int pidfd, loop_child_fn fn, 
                  struct reaper_child **ret, struct err *err) must_use;
 /* If it still runs, it is reaped silently whenever it ends. NULL is allowed. */
 void reaper_unwatch(struct reaper_child *child);
+/* Takes every end that is there, without a signal: the program that this process executed before
+ * may have taken that already. All leaders must be watched. */
+void reaper_sweep(struct reaper *reaper);
 bool reaper_watches(const struct reaper *reaper, pid_t pid);
 /* This process has any child at all, watched or not. */
 bool reaper_has_children(void);

@@ -3,11 +3,13 @@
 
 #include "agent/command.h"
 #include "agent/drainer.h"
+#include "agent/handover.h"
 #include "agent/oom.h"
 #include "agent/released.h"
 #include "agent/runner.h"
 #include "common/daemon.h"
 #include "common/log_ring.h"
+#include "common/wire.h"
 
 #include <uthash.h>
 #include <utlist.h>
@@ -30,6 +32,7 @@ struct runner {
     struct policy *policy; /* NULL: everything is allowed */
     char oom_score_adj[OOM_TEXT_MAX];
     char *socket_path;
+    const char *program, *settings_file; /* see struct runner_config */
     uid_t link_uid;
     int listen_fd;
     struct loop_io *listen_io;
@@ -43,6 +46,7 @@ struct runner {
     struct drainer *drainer;
     struct rlimit files;
     struct loop_timer *accept_again, *patience;
+    struct loop_signal *upgrade;
     bool stopping;
     struct log_limit strangers;
     struct log_ring *logs; /* our own log on its way to the link; NULL: it is not forwarded */
@@ -56,6 +60,10 @@ void runner_note_ready(struct runner *runner, struct runner_entry *entry);
 /* The limits that can be enforced here: "memory,pids". */
 #define RUNNER_ENFORCES_MAX 64u
 void runner_enforces(const struct runner *runner, char ret[RUNNER_ENFORCES_MAX]);
+/* The forest, named after the socket; and what commands may use, once everything is there. */
+int runner_plant(struct runner *runner, const struct runner_config *config, bool goes_on,
+                 struct err *err) must_use;
+void runner_host(struct runner *runner);
 void runner_forget(struct runner *runner, struct runner_entry *entry);
 /* Its end is safe with the orchestrator, or it has to make room: only its id stays known. */
 void runner_release(struct runner *runner, struct runner_entry *entry);
@@ -81,6 +89,22 @@ void runner_link_refuse(struct runner_link *link, const struct command_id *id,
 bool runner_link_dead(const struct runner_link *link);
 /* Says that a released command was ordered again. */
 void runner_link_say_released(struct runner_link *link, const struct command_id *id);
+
+/* Its socket, and what it is in; link_fd stays -1 when it is in the middle of something. */
+void runner_link_hand_over(struct runner_link *link, Sandstorm__Runner__Handover *ret);
+int runner_link_take_over(struct runner *runner, const Sandstorm__Runner__Handover *from,
+                          struct err *err) must_use;
+
+/* runner_handover.c */
+int runner_hand_over(struct runner *runner, struct handover_out *out, struct err *err) must_use;
+int runner_handover_check_bytes(const uint8_t *data, size_t size, struct err *err) must_use;
+/* Takes the configured descriptor over. */
+int runner_take_over(struct runner *runner, const struct runner_config *config,
+                     struct err *err) must_use;
+
+/* runner_upgrade.c */
+/* Comes back only when the runner goes on as it is. */
+void runner_upgrade(struct runner *runner);
 
 /* runner_recover.c */
 int runner_recover(struct runner *runner, struct err *err) must_use;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -214,12 +215,66 @@ static int open_socket(const char *path, uid_t link_uid, int *ret, struct err *e
 
 static int open_state(struct runner *runner, const struct runner_config *config, struct err *err)
 {
-    uint64_t quota = config->spool_quota ? config->spool_quota : STATE_QUOTA_DEFAULT;
     if (!config->state_dir)
         return 0;
+    uint64_t quota = config->spool_quota ? config->spool_quota : STATE_QUOTA_DEFAULT;
     if (state_dir_open(config->state_dir, quota, &runner->state, err) < 0)
         return -1;
     return released_open(runner->released, runner->state, err);
+}
+
+int runner_plant(struct runner *runner, const struct runner_config *config, bool goes_on,
+                 struct err *err)
+{
+    const struct forest_config trees = {
+        .subreaper = config->subreaper,
+        .cgroups = config->cgroups ? runner->socket_path : NULL,
+        .goes_on = goes_on,
+    };
+    return forest_new(runner->loop, &trees, &runner->forest, err);
+}
+
+void runner_host(struct runner *runner)
+{
+    runner->host = (struct command_host){
+        .loop = runner->loop,
+        .forest = runner->forest,
+        .policy = runner->policy,
+        .oom_score_adj = *runner->oom_score_adj ? runner->oom_score_adj : NULL,
+        .state = runner->state,
+        .files = runner->files.rlim_max ? &runner->files : NULL,
+        .changed = on_command_changed,
+        .userdata = runner,
+    };
+}
+
+/* With what an earlier one may have left on disk. */
+static int begin(struct runner *runner, const struct runner_config *config, struct err *err)
+{
+    struct command_id instance;
+    runner->files = config->files;
+    if (config->oom_score_adj)
+        (void)snprintf(runner->oom_score_adj, sizeof(runner->oom_score_adj), "%s",
+                       config->oom_score_adj);
+    if (command_id_new(&instance, err) < 0 || open_state(runner, config, err) < 0 ||
+        open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
+        return -1;
+    (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
+    /* From here on the socket is ours to remove. */
+    runner->socket_path = strdup(config->socket);
+    if (!runner->socket_path)
+        return err_nomem(err);
+    /* What an earlier life left is ended, so only who has the socket may do it. */
+    if (runner_plant(runner, config, false, err) < 0)
+        return -1;
+    runner_host(runner);
+    return runner->state ? runner_recover(runner, err) : 0;
+}
+
+static void on_upgrade(void *userdata, int number)
+{
+    (void)number;
+    runner_upgrade(userdata);
 }
 
 static void on_accept_again(void *userdata)
@@ -260,12 +315,9 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
     runner->listen_fd = -1;
     runner->link_uid = config->link_uid;
     runner->strangers = LOG_LIMIT(STRANGERS_PERIOD_US, STRANGERS_LOGGED);
-    struct command_id instance;
-    const struct forest_config trees = {
-        .subreaper = config->subreaper,
-        .cgroups = config->cgroups ? config->socket : NULL,
-    };
-    if (command_id_new(&instance, err) < 0 || loop_new(&runner->loop, err) < 0 ||
+    runner->program = config->program;
+    runner->settings_file = config->settings_file;
+    if (loop_new(&runner->loop, err) < 0 ||
         (config->forward_logs && forward_logs(runner, err) < 0) ||
         daemon_new(runner->loop, on_stop, runner, &runner->daemon, err) < 0 ||
         released_new(&runner->released, err) < 0 ||
@@ -273,36 +325,13 @@ int runner_new(const struct runner_config *config, struct runner **ret, struct e
         loop_timer_new(runner->loop, on_accept_again, runner, &runner->accept_again, err) < 0 ||
         loop_timer_new(runner->loop, on_patience_over, runner, &runner->patience, err) < 0 ||
         (config->policy && policy_new(config->policy, &runner->policy, err) < 0) ||
-        open_state(runner, config, err) < 0 ||
-        open_socket(config->socket, config->link_uid, &runner->listen_fd, err) < 0)
+        (config->program &&
+         loop_signal_new(runner->loop, SIGUSR2, on_upgrade, runner, &runner->upgrade, err) < 0))
         goto fail;
-    /* From here on the socket is ours to remove. */
-    runner->socket_path = strdup(config->socket);
-    if (!runner->socket_path) {
-        (void)err_nomem(err);
-        goto fail;
-    }
-    (void)memcpy(runner->instance, instance.text, sizeof(runner->instance));
-    /* What an earlier life left is ended, so only who has the socket may do it. */
-    if (forest_new(runner->loop, &trees, &runner->forest, err) < 0)
-        goto fail;
-    runner->files = config->files;
-    if (config->oom_score_adj)
-        (void)snprintf(runner->oom_score_adj, sizeof(runner->oom_score_adj), "%s",
-                       config->oom_score_adj);
-    runner->host = (struct command_host){
-        .loop = runner->loop,
-        .forest = runner->forest,
-        .policy = runner->policy,
-        .oom_score_adj = *runner->oom_score_adj ? runner->oom_score_adj : NULL,
-        .state = runner->state,
-        .files = runner->files.rlim_max ? &runner->files : NULL,
-        .changed = on_command_changed,
-        .userdata = runner,
-    };
-    if ((runner->state && runner_recover(runner, err) < 0) ||
-        loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
-                    &runner->listen_io, err) < 0)
+    int r = config->handover_fd > 0 ? runner_take_over(runner, config, err)
+                                    : begin(runner, config, err);
+    if (r < 0 || loop_io_new(runner->loop, runner->listen_fd, EPOLLIN, on_connection, runner,
+                             &runner->listen_io, err) < 0)
         goto fail;
     *ret = runner;
     return 0;
@@ -354,6 +383,7 @@ void runner_free(struct runner *runner)
     drainer_free(runner->drainer);
     forest_free(runner->forest);
     policy_free(runner->policy);
+    loop_signal_free(runner->upgrade);
     loop_timer_free(runner->accept_again);
     loop_timer_free(runner->patience);
     loop_io_free(runner->listen_io);

@@ -29,11 +29,16 @@ struct runner_config {
     const char *socket;
     const char *state_dir; /* absolute; NULL: nothing outlives this process */
     uint64_t spool_quota;  /* bytes of output in files; 0: the default */
-    uid_t link_uid;      /* the only peer that is listened to, besides root */
-    struct rlimit files; /* the limit of open files that commands get; all zero: the runner's */
-    bool forward_logs;   /* taps the process's log, see common/log_ring.h */
-    bool subreaper; /* takes in the orphans of commands; else process groups are all there is */
-    bool cgroups;   /* a control group for each command, where the machine lets us */
+    uid_t link_uid;        /* the only peer that is listened to, besides root */
+    struct rlimit files;   /* the limit of open files that commands get; all zero: the runner's */
+    /* What to execute on SIGUSR2, which must be blocked, and with which settings; NULL: nothing,
+     * and no --config. `handover_fd` is what such a predecessor left, 0 when there is none: with it
+     * go its socket, its directory and what commands get; everything else counts from now on. */
+    const char *program, *settings_file;
+    int handover_fd;
+    bool forward_logs; /* taps the process's log, see common/log_ring.h */
+    bool subreaper;    /* takes in the orphans of commands; else process groups are all there is */
+    bool cgroups;      /* a control group for each command, where the machine lets us */
     const char *oom_score_adj; /* of commands; NULL: the runner's own */
     /* What this VM allows; NULL: everything. */
     const struct policy_settings *policy;
@@ -42,3 +47,6 @@ struct runner_config {
 int runner_new(const struct runner_config *config, struct runner **ret, struct err *err) must_use;
 int runner_run(struct runner *runner, struct err *err) must_use;
 void runner_free(struct runner *runner);
+
+/* Could this program take over from the one that wrote it? */
+int runner_handover_check(int fd, struct err *err) must_use;

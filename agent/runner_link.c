@@ -302,8 +302,36 @@ void runner_link_say_released(struct runner_link *link, const struct command_id 
     queue_refusal(link, id)->released = true;
 }
 
+void runner_link_hand_over(struct runner_link *link, Sandstorm__Runner__Handover *ret)
+{
+    if (link->inventory_due || link->refusal_count > 0)
+        return;
+    ret->link_fd = link->fd;
+    ret->link_welcomed = link->welcomed;
+    ret->link_epoch = link->epoch;
+    ret->link_packet = (ProtobufCBinaryData){ link->pending, link->packet };
+}
+
+int runner_link_take_over(struct runner *runner, const Sandstorm__Runner__Handover *from,
+                          struct err *err)
+{
+    if (from->link_packet.len > RUNNER_PACKET_MAX)
+        return err_set(err, ERR_INVALID, "the handover's packet is too long");
+    if (runner_link_new(runner, from->link_fd, &runner->link, err) < 0)
+        return -1;
+    struct runner_link *link = runner->link;
+    link->welcomed = from->link_welcomed;
+    link->epoch = from->link_epoch;
+    link->pending = from->link_packet.len;
+    if (link->pending > 0)
+        (void)memcpy(link->packet, from->link_packet.data, link->pending);
+    return 0;
+}
+
 bool runner_link_dead(const struct runner_link *link)
 {
     char byte;
-    return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    ssize_t n = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    /* One that goes with packets unread leaves an error first, and its end behind that. */
+    return n == 0 || (n < 0 && errno == ECONNRESET);
 }

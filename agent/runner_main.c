@@ -1,12 +1,14 @@
 /* sandstorm-runner: owns the commands of this VM. Reads its settings, then hands over to
- * agent/runner.c. */
+ * agent/runner.c; or says whether it could take over from a runner that is there. */
 #include "agent/oom.h"
 #include "agent/runner.h"
 #include "common/config.h"
 #include "common/daemon.h"
 #include "common/program.h"
 
+#include <limits.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stddef.h>
 
 #define SPOOL_QUOTA_MIN (1024u * 1024)
@@ -65,6 +67,24 @@ static const struct config_key keys[] = {
     { 0 },
 };
 
+struct arguments {
+    const char *config;
+    bool check_handover;
+    uint64_t handover;
+};
+
+static const struct option options[] = {
+    { "config", 'c', OPTION_STRING, "FILE", "Settings file, instead of the one below",
+      offsetof(struct arguments, config), 0, 0 },
+    { "check-handover", 0, OPTION_FLAG, NULL,
+      "Only say whether this program could go on with what a running one has written to standard "
+      "input; a runner asks this by itself on SIGUSR2, before it executes its program anew",
+      offsetof(struct arguments, check_handover), 0, 0 },
+    { "handover", 0, OPTION_UINT, "FD", "Go on with it; given by the runner that came before",
+      offsetof(struct arguments, handover), 3, INT_MAX },
+    { 0 },
+};
+
 static const char *const environment[] = {
     "SANDSTORM_RUNNER_SOCKET",
     "the socket on which the link connects",
@@ -82,7 +102,7 @@ static const struct option_page page = {
     .section = 8,
     .summary = "run commands in this VM for the Sandstorm agent",
     .usage = "[OPTION...]",
-    .options = program_options,
+    .options = options,
     .environment = environment,
     .settings_file = "/etc/sandstorm/runner.yaml",
     .settings = keys,
@@ -112,14 +132,39 @@ static int protect(char oom_score_adj[OOM_TEXT_MAX], struct err *err)
     return geteuid() == 0 ? daemon_hide_memory(err) : 0;
 }
 
-static int serve(const void *userdata, struct err *err)
+/* The link's user, and the limit of open files as it was before we raise it. */
+static int prepare(const struct settings *settings, struct runner_config *config, struct err *err)
 {
-    const struct settings *settings = userdata;
-    char oom_score_adj[OOM_TEXT_MAX];
+    const int upgrade = SIGUSR2;
+    if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
+        daemon_prepare(err) < 0 || loop_signals_block(&upgrade, 1, err) < 0 ||
+        find_link_user(settings->link_user, &config->link_uid, err) < 0)
+        return -1;
+    return daemon_raise_files(RUNNER_COMMANDS_MAX * RUNNER_FILES_PER_COMMAND + 64, &config->files,
+                              err);
+}
+
+/* What is there in our place after an upgrade: the path, not the file that we run. */
+static char *own_program(char *out, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", out, size - 1);
+    if (n <= 0)
+        return NULL;
+    out[n] = '\0';
+    return out;
+}
+
+static int serve(const struct arguments *arguments, const struct settings *settings,
+                 struct err *err)
+{
+    char program[PATH_MAX], oom_score_adj[OOM_TEXT_MAX];
     struct runner_config config = {
         .socket = settings->socket,
         .state_dir = settings->state_dir,
         .spool_quota = settings->spool_quota,
+        .program = own_program(program, sizeof(program)),
+        .settings_file = arguments->config,
+        .handover_fd = (int)arguments->handover,
         .forward_logs = true,
         .subreaper = true,
         .cgroups = settings->cgroups,
@@ -127,19 +172,50 @@ static int serve(const void *userdata, struct err *err)
         .policy = &settings->policy,
     };
     struct runner *runner;
-    if (program_log(page.program, settings->log_level, settings->log_format, err) < 0 ||
-        daemon_prepare(err) < 0 || find_link_user(settings->link_user, &config.link_uid, err) < 0 ||
-        daemon_raise_files(RUNNER_COMMANDS_MAX * RUNNER_FILES_PER_COMMAND + 64, &config.files,
-                           err) < 0 ||
-        protect(oom_score_adj, err) < 0 || runner_new(&config, &runner, err) < 0)
+    if (prepare(settings, &config, err) < 0 || protect(oom_score_adj, err) < 0 ||
+        runner_new(&config, &runner, err) < 0)
         return -1;
     int r = runner_run(runner, err);
     runner_free(runner);
     return r;
 }
 
+/* What would fail when there is no way back. */
+static int check_handover(const struct settings *settings, struct err *err)
+{
+    uid_t uid;
+    struct policy *policy;
+    if (find_link_user(settings->link_user, &uid, err) < 0 ||
+        policy_new(&settings->policy, &policy, err) < 0)
+        return -1;
+    policy_free(policy);
+    return runner_handover_check(STDIN_FILENO, err);
+}
+
+static int run(int argc, char **argv, struct arguments *arguments, struct settings *settings,
+               struct err *err)
+{
+    bool done;
+    int rest;
+    if (program_parse(&page, argc, argv, arguments, &done, &rest, err) < 0)
+        return -1;
+    if (done)
+        return 0;
+    if (rest < argc)
+        return err_set(err, ERR_INVALID, "\"%s\" is not expected here; see --help", argv[rest]);
+    if (config_load(keys, arguments->config ? arguments->config : page.settings_file,
+                    arguments->config != NULL, settings, err) < 0)
+        return -1;
+    return arguments->check_handover ? check_handover(settings, err)
+                                     : serve(arguments, settings, err);
+}
+
 int main(int argc, char **argv)
 {
+    struct arguments arguments = { 0 };
     struct settings settings = { 0 };
-    return program_main(&page, argc, argv, &settings, serve);
+    struct err err = { 0 };
+    int r = run(argc, argv, &arguments, &settings, &err);
+    config_free(keys, &settings);
+    return r < 0 ? program_fail(page.program, &err) : 0;
 }

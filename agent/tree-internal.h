@@ -42,7 +42,7 @@ struct forest {
     struct loop *loop;
     struct reaper *reaper;
     enum forest_means means;
-    const struct tree_backend *backend;
+    const struct tree_backend *backend, *without_cgroups;
     struct cgroup_root *cgroups; /* NULL but for FOREST_CGROUP */
     struct proctable table;
     uint64_t table_us; /* when it was read */

@@ -16,19 +16,57 @@ const char *tree_limit_name(enum tree_limit limit)
     return (unsigned)limit < TREE_LIMIT_COUNT_ ? limit_names[limit] : "unknown";
 }
 
-int tree_new(struct forest *forest, const struct command_id *id, struct tree **ret, struct err *err)
+static struct tree *make(struct forest *forest, const struct command_id *id,
+                         const struct tree_backend *backend)
 {
     struct tree *tree = calloc(1, sizeof(*tree));
     if (!tree)
-        return err_nomem(err);
+        return NULL;
     tree->forest = forest;
-    tree->backend = forest->backend;
+    tree->backend = backend;
     tree->id = *id;
     tree->watch_fd = -1;
+    return tree;
+}
+
+int tree_new(struct forest *forest, const struct command_id *id, struct tree **ret, struct err *err)
+{
+    struct tree *tree = make(forest, id, forest->backend);
+    if (!tree)
+        return err_nomem(err);
     if (tree->backend->begin && tree->backend->begin(tree, err) < 0) {
         free(tree);
         return -1;
     }
+    *ret = tree;
+    return 0;
+}
+
+void tree_hand_over(const struct tree *tree, struct tree_state *ret)
+{
+    *ret = (struct tree_state){
+        .leader = tree->leader,
+        .reaped = tree->reaped,
+        .killing = tree->killing,
+        .cgroup_fd = tree->cgroup ? cgroup_fd(tree->cgroup) : -1,
+    };
+}
+
+int tree_take_over(struct forest *forest, const struct command_id *id,
+                   const struct tree_state *state, struct tree **ret, struct err *err)
+{
+    CLEANUP_FD int group = state->cgroup_fd;
+    struct tree *tree =
+        make(forest, id, group >= 0 ? &tree_backend_cgroup : forest->without_cgroups);
+    if (!tree)
+        return err_nomem(err);
+    if (group >= 0 && cgroup_adopt(forest->cgroups, id, TAKE_FD(group), &tree->cgroup, err) < 0) {
+        free(tree);
+        return -1;
+    }
+    tree->leader = state->leader;
+    tree->reaped = state->reaped;
+    tree->killing = state->killing;
     *ret = tree;
     return 0;
 }

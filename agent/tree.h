@@ -40,6 +40,18 @@ int tree_cgroup_fd(const struct tree *tree);
 void tree_started(struct tree *tree, pid_t leader);
 void tree_leader_reaped(struct tree *tree);
 
+/* What the program needs to know of it that this process executes next. */
+struct tree_state {
+    pid_t leader;
+    bool reaped, killing;
+    int cgroup_fd; /* -1: none */
+};
+void tree_hand_over(const struct tree *tree, struct tree_state *ret);
+/* By what it was held together before, whatever the forest's means are now. Takes the descriptor,
+ * also when it fails. */
+int tree_take_over(struct forest *forest, const struct command_id *id,
+                   const struct tree_state *state, struct tree **ret, struct err *err) must_use;
+
 /* To every process, once. -1 with ESRCH when there is none. */
 int tree_signal(struct tree *tree, int number, struct err *err);
 /* SIGKILL to all there are. Those that do not end are found by tree_count(). */

@@ -2,6 +2,7 @@
  * given up. Called by the main() of each daemon; calls the root object's stop verb. */
 #include "common/daemon.h"
 
+#include "common/clock.h"
 #include "common/log.h"
 
 #include <errno.h>
@@ -151,6 +152,11 @@ void daemon_status(const char *fmt, ...)
     va_start(ap, fmt);
     notify("", fmt, ap);
     va_end(ap);
+}
+
+void daemon_reloading(void)
+{
+    (void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)monotonic_us());
 }
 
 void daemon_stopping(void)

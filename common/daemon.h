@@ -27,4 +27,6 @@ void daemon_free(struct daemon *daemon);
 /* sd_notify(3); nothing where no service manager listens. */
 void daemon_ready(const char *status_fmt, ...) __attribute__((format(printf, 1, 2)));
 void daemon_status(const char *status_fmt, ...) __attribute__((format(printf, 1, 2)));
+/* daemon_ready() follows, from whatever this process is by then. */
+void daemon_reloading(void);
 void daemon_stopping(void);

@@ -163,6 +163,14 @@ bool loop_timer_running(const struct loop_timer *timer)
     return sd_event_source_get_enabled(timer->source, NULL) > 0;
 }
 
+uint64_t loop_timer_left_us(const struct loop_timer *timer)
+{
+    uint64_t at, now = monotonic_us();
+    if (!loop_timer_running(timer) || sd_event_source_get_time(timer->source, &at) < 0)
+        return UINT64_MAX;
+    return at > now ? at - now : 0;
+}
+
 void loop_timer_free(struct loop_timer *timer)
 {
     if (!timer)

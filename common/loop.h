@@ -35,6 +35,8 @@ int loop_timer_new(struct loop *loop, loop_timer_fn fn, void *userdata, struct l
 void loop_timer_start(struct loop_timer *timer, uint64_t after_us);
 void loop_timer_stop(struct loop_timer *timer);
 bool loop_timer_running(const struct loop_timer *timer);
+/* Until it is due; UINT64_MAX when it is stopped. */
+uint64_t loop_timer_left_us(const struct loop_timer *timer);
 void loop_timer_free(struct loop_timer *timer);
 
 /* Level-triggered; `events` are those of epoll(7). Does not own the fd. */

@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define ID "0189f7a2-7f6c-4c1e-9d55-8a1c2f3e4d5b"
+#define ID        "0189f7a2-7f6c-4c1e-9d55-8a1c2f3e4d5b"
+#define LINGERING "0189f7a2-7f6c-4c1e-9d55-8a1c2f3e4d5c"
+#define EMPTY     "0189f7a2-7f6c-4c1e-9d55-8a1c2f3e4d5d"
 
 static char top[64], path_buffer[512];
 static struct loop *loop;
@@ -217,8 +219,9 @@ static struct cgroup_root *open_root(void)
 {
     struct err err = { 0 };
     struct cgroup_root *root;
-    cr_assert_eq(cgroup_root_new(loop, machine("0::/own\n", MOUNT), "/run/x.sock", &root, &err), 0,
-                 "%s", err.text);
+    cr_assert_eq(
+        cgroup_root_new(loop, machine("0::/own\n", MOUNT), "/run/x.sock", false, &root, &err), 0,
+        "%s", err.text);
     return root;
 }
 
@@ -226,8 +229,8 @@ static void expect_no_root(const char *why)
 {
     struct err err = { 0 };
     struct cgroup_root *root;
-    cr_assert_eq(cgroup_root_new(loop, machine("0::/own\n", MOUNT), "/run/x.sock", &root, &err),
-                 -1);
+    cr_assert_eq(
+        cgroup_root_new(loop, machine("0::/own\n", MOUNT), "/run/x.sock", false, &root, &err), -1);
     cr_expect(strstr(err.text, why), "%s", err.text);
 }
 
@@ -310,8 +313,9 @@ Test(cgroup, a_group_that_is_not_there_is_said_with_its_path)
 {
     struct err err = { 0 };
     struct cgroup_root *root;
-    cr_assert_eq(cgroup_root_new(loop, machine("0::/missing\n", MOUNT), "/run/x.sock", &root, &err),
-                 -1);
+    cr_assert_eq(
+        cgroup_root_new(loop, machine("0::/missing\n", MOUNT), "/run/x.sock", false, &root, &err),
+        -1);
     cr_expect(strstr(err.text, at("fs/missing")), "%s", err.text);
 }
 
@@ -322,8 +326,8 @@ Test(cgroup, after_a_re_exec_the_same_runner_finds_the_same_part)
     struct cgroup_root *root;
     cgroup_part_name("/run/x.sock", called);
     (void)snprintf(self, sizeof(self), "0::/own/%s/runner\n", called);
-    cr_assert_eq(cgroup_root_new(loop, machine(self, MOUNT), "/run/x.sock", &root, &err), 0, "%s",
-                 err.text);
+    cr_assert_eq(cgroup_root_new(loop, machine(self, MOUNT), "/run/x.sock", false, &root, &err), 0,
+                 "%s", err.text);
     cr_expect_eq(access(part("commands"), F_OK), 0);
     cgroup_root_free(root);
 }
@@ -437,4 +441,82 @@ Test(cgroup, two_sockets_are_two_parts)
     cgroup_part_name("/run/b.sock", b);
     cr_expect_str_neq(a, b);
     cr_expect_null(strchr(a, '/'));
+}
+
+/* The same life in another program. */
+
+static bool is_ours(const void *userdata, const struct command_id *id)
+{
+    (void)userdata;
+    return strcmp(id->text, ID) == 0;
+}
+
+static struct cgroup_root *open_again(void)
+{
+    struct err err = { 0 };
+    struct cgroup_root *root;
+    char called[CGROUP_NAME_MAX], self[128];
+    cgroup_part_name("/run/x.sock", called);
+    (void)snprintf(self, sizeof(self), "0::/own/%s/runner\n", called);
+    cr_assert_eq(cgroup_root_new(loop, machine(self, MOUNT), "/run/x.sock", true, &root, &err), 0,
+                 "%s", err.text);
+    return root;
+}
+
+static void make_group(const char *id, const char *events)
+{
+    char name[128];
+    (void)snprintf(name, sizeof(name), "commands/%s", id);
+    if (mkdir(part(name), 0755) < 0)
+        cr_assert_eq(errno, EEXIST);
+    CLEANUP_FD int group = open(part(name), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    populate(group, "");
+    put(group, "cgroup.events", events);
+}
+
+Test(cgroup, a_program_that_goes_on_ends_nobody_and_leaves_as_its_predecessor_would_have)
+{
+    struct err err = { 0 };
+    struct command_id id;
+    struct cgroup *adopted;
+    struct cgroup_root *root = open_root();
+    unsigned handed_on = cgroup_root_handed_on(root);
+    cr_assert_eq(handed_on, ALL);
+    make_group(ID, "populated 1\n");
+    make_group(LINGERING, "populated 1\n");
+    int fd = open(part("commands/" ID), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cr_assert(fd >= 0 && command_id_parse(ID, &id, &err) == 0);
+    cgroup_root_free(root); /* it stays, because somebody lives in it */
+    expect_text(at("fs/own/cgroup.subtree_control"), "memory cpu pids ");
+    make_group(EMPTY, "populated 0\n");
+
+    root = open_again();
+    cr_assert_eq(cgroup_adopt(root, &id, fd, &adopted, &err), 0, "%s", err.text);
+    make_group(ID, "populated 0\n"); /* and its leader is not reaped yet */
+    cgroup_root_go_on(root, handed_on, is_ours, NULL);
+    expect_text(part("commands/" ID "/cgroup.kill"), "");
+    expect_text(part("commands/" LINGERING "/cgroup.kill"), "");
+    cr_expect_eq(access(part("commands/" EMPTY), F_OK), -1);
+    cgroup_free(adopted, false);
+    cr_expect_eq(access(part("commands/" ID), F_OK), -1);
+    make_group(LINGERING, "populated 0\n");
+    cgroup_root_free(root);
+    expect_text(at("fs/own/cgroup.subtree_control"), "");
+    cr_expect_eq(access(part(""), F_OK), -1, "our part was left behind");
+}
+
+Test(cgroup, one_that_makes_no_groups_any_more_removes_those_it_was_given)
+{
+    struct err err = { 0 };
+    struct command_id id;
+    struct cgroup *adopted;
+    struct cgroup_root *root = open_root();
+    make_group(ID, "populated 1\n");
+    int fd = open(part("commands/" ID), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cr_assert(fd >= 0 && command_id_parse(ID, &id, &err) == 0);
+    cgroup_root_free(root);
+    cr_assert_eq(cgroup_adopt(NULL, &id, fd, &adopted, &err), 0, "%s", err.text);
+    make_group(ID, "populated 0\n");
+    cgroup_free(adopted, false);
+    cr_expect_eq(access(part("commands/" ID), F_OK), -1);
 }

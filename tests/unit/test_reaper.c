@@ -148,3 +148,20 @@ Test(reaper, a_thousand_that_end_together_leave_no_zombie)
         cr_assert_gt(spawn_exit(0), 0);
     UNTIL(has_no_children());
 }
+
+/* As a program before this one may have taken it, and ended with that. */
+Test(reaper, an_end_whose_signal_is_gone_is_found_by_a_sweep)
+{
+    sigset_t set;
+    int number;
+    cr_assert(sigemptyset(&set) == 0 && sigaddset(&set, SIGCHLD) == 0);
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0)
+        _exit(0);
+    cr_assert_eq(sigwait(&set, &number), 0);
+    cr_assert(reaper_has_children());
+    reaper_sweep(reaper);
+    cr_expect(has_no_children());
+    cr_expect_eq(calls, 0u);
+}

@@ -3,6 +3,7 @@
 #include "agent/runner_link.c" /* NOLINT(bugprone-suspicious-include) */
 
 #include <criterion/criterion.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/un.h>
 
@@ -308,4 +309,17 @@ Test(runner, its_own_log_is_said_last_and_only_after_a_welcome)
     cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_EVENT, "its end");
     cr_expect_eq(next_kind(), (unsigned)SANDSTORM__V1__AGENT_FRAME__KIND_LOGS);
     cr_expect_eq(next_kind(), 0u);
+}
+
+/* Its successor may be heard of before its end is. */
+Test(runner, a_link_that_goes_with_packets_unread_is_seen_to_be_dead)
+{
+    struct err err = { 0 };
+    struct pollfd unread = { .fd = peer, .events = POLLIN };
+    welcome();
+    while (poll(&unread, 1, 0) == 0)
+        OK(loop_turn(runner->loop, 100000, &err));
+    cr_assert_not(runner_link_dead(runner->link));
+    close_fd(&peer);
+    cr_expect(runner_link_dead(runner->link));
 }
