@@ -208,24 +208,32 @@ static int take_pipe(struct runner *runner, const struct handover_record *record
     return 0;
 }
 
+/* Blocks and output are those of the command before them. */
+static int take_record(struct runner *runner, const struct handover_record *record,
+                       struct runner_entry **entry, struct err *err)
+{
+    if (record->header.kind == RECORD_COMMAND)
+        return take_command(runner, record, entry, err);
+    if (record->header.kind == RECORD_PIPE)
+        return take_pipe(runner, record, err);
+    if (!*entry)
+        return out_of_order(err);
+    if (record->header.kind == RECORD_BLOCKS)
+        return command_take_blocks((*entry)->command, record->bytes, record->header.size, err);
+    return command_take_output((*entry)->command, record->header.offset, record->stream,
+                               record->bytes, record->header.size, err);
+}
+
 static int take_records(struct runner *runner, struct handover_in *in, struct err *err)
 {
     struct runner_entry *entry = NULL;
     for (;;) {
         struct handover_record record;
-        int r = handover_next(in, &record, err);
-        if (r == 0 && record.header.kind == RECORD_DONE)
+        if (handover_next(in, &record, err) < 0)
+            return -1;
+        if (record.header.kind == RECORD_DONE)
             return 0;
-        if (r == 0 && record.header.kind == RECORD_COMMAND)
-            r = take_command(runner, &record, &entry, err);
-        else if (r == 0 && record.header.kind == RECORD_BLOCKS)
-            r = command_take_blocks(entry->command, record.bytes, record.header.size, err);
-        else if (r == 0 && record.header.kind == RECORD_OUTPUT)
-            r = command_take_output(entry->command, record.header.offset, record.stream,
-                                    record.bytes, record.header.size, err);
-        else if (r == 0)
-            r = take_pipe(runner, &record, err);
-        if (r < 0)
+        if (take_record(runner, &record, &entry, err) < 0)
             return -1;
     }
 }
@@ -320,23 +328,25 @@ static int become(const struct runner *runner, const struct handover_out *out, s
     return -1;
 }
 
+static int upgrade(struct runner *runner, struct handover_out *out, struct err *err)
+{
+    if (!runner->state || runner->stopping)
+        return err_set(err, ERR_PRECONDITION, "%s",
+                       runner->stopping ? "the runner is stopping"
+                                        : "the runner has no state directory");
+    if (runner_hand_over(runner, out, err) < 0 || ask(runner, out->fd, err) < 0)
+        return -1;
+    log_info("runner executes itself anew", LF_STR("program", runner->program),
+             LF_UINT("commands", HASH_COUNT(runner->commands)));
+    daemon_reloading();
+    return become(runner, out, err);
+}
+
 void runner_upgrade(struct runner *runner)
 {
     struct handover_out out = { .fd = -1 };
     struct err err = { 0 };
-    int r = 0;
-    if (!runner->state || !runner->program || runner->stopping)
-        r = err_set(&err, ERR_PRECONDITION, "the runner has no state directory, or it is stopping");
-    if (r == 0)
-        r = runner_hand_over(runner, &out, &err);
-    if (r == 0)
-        r = ask(runner, out.fd, &err);
-    if (r == 0) {
-        log_info("runner executes itself anew", LF_STR("program", runner->program),
-                 LF_UINT("commands", HASH_COUNT(runner->commands)));
-        daemon_reloading();
-        r = become(runner, &out, &err);
-    }
+    (void)!upgrade(runner, &out, &err);
     log_error("the runner goes on as it is", LF_ERR(&err));
     daemon_ready("listening on %s", runner->socket_path);
     handover_done(&out);
