@@ -111,7 +111,9 @@ void command_keep_end(struct command *command)
     struct err err;
     if (!command->spool.file)
         return;
-    /* The outcome first: it needs no space, and is what may least be lost. */
+    /* The output first: where the end is, all of it is too. The end needs no space, and is kept
+     * also when the output cannot be. */
+    bool flushed = spool_flush(&command->spool, &err) == 0;
     if (!spool_file_has_end(command->spool.file)) {
         failpoint("runner.end");
         command_keep_position(command);
@@ -119,7 +121,7 @@ void command_keep_end(struct command *command)
             state_dir_note_failure(command->host.state, &err);
         failpoint("runner.ended");
     }
-    if (spool_flush(&command->spool, &err) < 0 || !spool_file_has_end(command->spool.file))
+    if (!flushed || !spool_file_has_end(command->spool.file))
         loop_timer_start(command->retry, RETRY_US);
 }
 

@@ -223,27 +223,32 @@ static int take_pipe(struct runner *runner, const struct handover_record *record
     return 0;
 }
 
+/* Blocks and output are those of the command before them. */
+static int take_record(struct runner *runner, const struct handover_record *record,
+                       struct runner_entry **entry, struct err *err)
+{
+    if (record->header.kind == RECORD_COMMAND)
+        return take_command(runner, record, entry, err);
+    if (record->header.kind == RECORD_PIPE)
+        return take_pipe(runner, record, err);
+    if (!*entry)
+        return out_of_order(err);
+    if (record->header.kind == RECORD_BLOCKS)
+        return command_take_blocks((*entry)->command, record->bytes, record->header.size, err);
+    return command_take_output((*entry)->command, record->header.offset, record->stream,
+                               record->bytes, record->header.size, err);
+}
+
 static int take_records(struct runner *runner, struct handover_in *in, struct err *err)
 {
     struct runner_entry *entry = NULL;
     for (;;) {
         struct handover_record record;
-        int r = handover_next(in, &record, err);
-        if (r == 0 && record.header.kind == RECORD_DONE)
+        if (handover_next(in, &record, err) < 0)
+            return -1;
+        if (record.header.kind == RECORD_DONE)
             return 0;
-        /* The check has seen to the order. */
-        assert(r < 0 || entry || record.header.kind == RECORD_COMMAND ||
-               record.header.kind == RECORD_PIPE);
-        if (r == 0 && record.header.kind == RECORD_COMMAND)
-            r = take_command(runner, &record, &entry, err);
-        else if (r == 0 && record.header.kind == RECORD_BLOCKS)
-            r = command_take_blocks(entry->command, record.bytes, record.header.size, err);
-        else if (r == 0 && record.header.kind == RECORD_OUTPUT)
-            r = command_take_output(entry->command, record.header.offset, record.stream,
-                                    record.bytes, record.header.size, err);
-        else if (r == 0)
-            r = take_pipe(runner, &record, err);
-        if (r < 0)
+        if (take_record(runner, &record, &entry, err) < 0)
             return -1;
     }
 }

@@ -16,6 +16,7 @@
 
 /* Holes are made in steps: a call costs the same for one block and for sixteen. */
 #define PUNCH_STEP (1024u * 1024)
+#define PAGE       BLOCKS_AT
 
 static int pwrite_all(int fd, const void *data, size_t size, uint64_t at, struct err *err)
 {
@@ -244,10 +245,12 @@ static void restart(struct spool_file *file)
 
 static void punch(struct spool_file *file)
 {
+    /* The page in which the last hole ended was only half free then. */
+    uint64_t from = file->punched / PAGE * PAGE;
     write_position(file);
     /* Where a file system cannot make holes the space comes back when all of it was taken. */
-    (void)fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)file->punched,
-                    (off_t)(file->start - file->punched));
+    (void)fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+                    (off_t)(file->start - from));
     file->punched = file->start;
 }
 

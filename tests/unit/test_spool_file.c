@@ -297,6 +297,24 @@ Test(spool_file, space_goes_back_as_output_is_acknowledged)
     model_done(&model);
 }
 
+/* Holes end in the middle of a page: what that leaves must not add up. */
+Test(spool_file, much_output_through_a_spool_that_is_never_empty_takes_no_more_space)
+{
+    static uint8_t bytes[SPOOL_FILE_BLOCK_MAX - 1000];
+    struct err err = { 0 };
+    struct model model;
+    uint32_t run = RECORD_RUN(sizeof(bytes), SPOOL_STDOUT);
+    const struct iovec pieces[2] = { { bytes, sizeof(bytes) } };
+    model_init(&model, 1, 1u << 30, 1u << 30);
+    for (uint64_t i = 0; i < 8000; i++) {
+        OK(spool_file_append(model.spool.file, i * sizeof(bytes), &run, 1, pieces, &err));
+        if (i >= 16)
+            spool_file_trim(model.spool.file, (i - 15) * sizeof(bytes));
+    }
+    cr_expect_leq(blocks_on_disk(&model), 3u << 20, "%lu bytes", blocks_on_disk(&model));
+    model_done(&model);
+}
+
 Test(spool_file, a_block_that_rots_is_told_and_hides_no_other)
 {
     struct model model;
