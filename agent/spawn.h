@@ -49,7 +49,7 @@ struct spawn_request {
     bool cwd_or_root; /* "/" where the user may not enter it */
     int stdio[3];
     bool terminal; /* stdio[0] is one: it becomes the session's controlling terminal */
-    int cgroup; /* the directory of its control group; never a descriptor below 3 */
+    int cgroup;    /* the directory of its control group; never a descriptor below 3 */
     const struct spawn_rlimit *rlimits;
     size_t rlimit_count;
     const int *nice;

@@ -6,13 +6,13 @@
 #include "orchestrator/access.h"
 #include "orchestrator/store.h"
 
-#define CONTROL_PAGE_DEFAULT 100u
-#define CONTROL_PAGE_MAX     200u
-#define CONTROL_WATCHES_MAX  1024u
-#define CONTROL_READY_MAX    1024u /* calls that wait for a sandbox */
+#define CONTROL_PAGE_DEFAULT      100u
+#define CONTROL_PAGE_MAX          200u
+#define CONTROL_WATCHES_MAX       1024u
+#define CONTROL_READY_MAX         1024u /* calls that wait for a sandbox */
 #define CONTROL_COMMAND_WAITS_MAX 1024u /* and for commands */
-#define CONTROL_READY_MS     600000u
-#define CONTROL_READY_MAX_MS 3600000u
+#define CONTROL_READY_MS          600000u
+#define CONTROL_READY_MAX_MS      3600000u
 
 #define CONTROL_UNARY(name)                                                                        \
     int name(void *userdata, struct rpc_call *call, const ProtobufCMessage *request,               \

@@ -2,10 +2,10 @@
  * through the guard; each change is in the store before it is in the registry. Next:
  * orchestrator/store_sandboxes.c, then orchestrator/liveness.c for those who watch. */
 #include "orchestrator/control.h"
-#include "orchestrator/relay.h"
 #include "orchestrator/history.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/session.h"
 
 #include "common/wire.h"

@@ -1,9 +1,9 @@
 /* SandboxService: the registry as clients see it, each what is in its scope. Requests come through
  * the guard; events and revocations take a turn through the store. */
 #include "orchestrator/control.h"
-#include "orchestrator/relay.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/session.h"
 
 #include "common/clock.h"

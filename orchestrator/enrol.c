@@ -8,9 +8,9 @@
 #include "orchestrator/audit.h"
 #include "orchestrator/clients.h"
 #include "orchestrator/control.h"
-#include "orchestrator/relay.h"
 #include "orchestrator/liveness.h"
 #include "orchestrator/orchestrator-internal.h"
+#include "orchestrator/relay.h"
 #include "orchestrator/session.h"
 
 #include <openssl/crypto.h>

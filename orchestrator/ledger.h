@@ -5,10 +5,11 @@
 
 #include "orchestrator/ledger_log.h"
 
-#define LEDGER_LATE_US    20000u
-#define LEDGER_RETRY_US   1000000u        /* until what could not be written is written again */
-#define LEDGER_MEMORY_MAX (1024u * 1024u) /* bytes that are not on disk yet, or kept for viewers   \
-                                           */
+#define LEDGER_LATE_US  20000u
+#define LEDGER_RETRY_US 1000000u /* until what could not be written is written again */
+#define LEDGER_MEMORY_MAX                                                                          \
+    (1024u * 1024u) /* bytes that are not on disk yet, or kept for viewers                         \
+                     */
 
 struct ledger;
 struct orchestrator;

@@ -31,10 +31,10 @@
 #define LEDGER_SPOTS_MAX       (4u << 20)    /* then the oldest segment goes: 128 MiB of memory */
 /* Above this the oldest go; the rest up to LEDGER_COMMANDS_MAX is for what comes meanwhile. */
 #define LEDGER_COMMANDS_ROOM (LEDGER_COMMANDS_MAX / 8 * 7)
-#define LEDGER_SPARSE          8u            /* a segment with less than 1/8 alive is emptied */
-#define LEDGER_MERGE_SMALL     4096u         /* a neighbour with so little is taken along */
-#define LEDGER_PROBE_US        1000000u      /* between two looks whether the disk is well again */
-#define LEDGER_LOOK_US         60000000u     /* between two looks for what is too old, at most */
+#define LEDGER_SPARSE        8u        /* a segment with less than 1/8 alive is emptied */
+#define LEDGER_MERGE_SMALL   4096u     /* a neighbour with so little is taken along */
+#define LEDGER_PROBE_US      1000000u  /* between two looks whether the disk is well again */
+#define LEDGER_LOOK_US       60000000u /* between two looks for what is too old, at most */
 
 struct ledger_id {
     uint8_t bytes[16];

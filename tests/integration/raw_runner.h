@@ -381,7 +381,8 @@ static inline bool raw_hear(struct raw_command *commands, unsigned count, bool *
 {
     static uint8_t packet[RUNNER_PACKET_MAX];
     struct pollfd ready = { .fd = raw.fd, .events = POLLIN };
-    cr_assert_eq(poll(&ready, 1, (int)(PROC_DEADLINE_US / 1000)), 1, "the runner says nothing; %s", count == 1 ? commands->text : "");
+    cr_assert_eq(poll(&ready, 1, (int)(PROC_DEADLINE_US / 1000)), 1, "the runner says nothing; %s",
+                 count == 1 ? commands->text : "");
     ssize_t n = recv(raw.fd, packet, sizeof(packet), 0);
     if (ret_gone)
         *ret_gone = n <= 0;
