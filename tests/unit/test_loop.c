@@ -299,3 +299,19 @@ Test(loop, running_ends_when_it_is_told_to_quit)
     loop_post(loop, &post);
     OK(loop_run(loop, &err));
 }
+
+/* What is freed behind loop_run() may start timers that will never run. */
+static void leave(void *userdata)
+{
+    loop_quit(userdata);
+}
+
+Test(loop, a_timer_may_be_started_when_the_loop_is_over)
+{
+    struct loop_timer *late;
+    cr_assert_eq(loop_timer_new(loop, leave, loop, &late, &err), 0);
+    loop_timer_start(late, 0);
+    cr_assert_eq(loop_run(loop, &err), 0);
+    loop_timer_start(late, 1000);
+    loop_timer_free(late);
+}
