@@ -130,7 +130,7 @@ uint64_t exec_limit(const struct exec *exec)
 
 /* Following. */
 
-static void accept(struct exec *exec, const struct relay *relay, bool existed)
+static void say_accepted(struct exec *exec, const struct relay *relay, bool existed)
 {
     Sandstorm__V1__ExecAccepted accepted = SANDSTORM__V1__EXEC_ACCEPTED__INIT;
     accepted.command_id = (char *)relay->id.text;
@@ -157,7 +157,7 @@ static void follow(struct exec *exec, struct relay *relay, bool existed)
     choose_place(exec, relay);
     exec_set_state(exec, EXEC_FOLLOWING);
     rpc_call_resume(exec->call);
-    accept(exec, relay, existed);
+    say_accepted(exec, relay, existed);
     if (exec->state != EXEC_FOLLOWING)
         return;
     if (existed)
