@@ -110,6 +110,7 @@ bool ledger_stuck(const struct ledger *ledger)
 
 static struct block *last_block(const struct ledger *ledger)
 {
+    assert(!ledger->blocks || ledger->blocks->prev); /* utlist: the head knows the tail */
     return ledger->blocks ? ledger->blocks->prev : NULL;
 }
 
