@@ -157,7 +157,7 @@ Test(reconnect, a_start_that_nobody_answered_runs_once)
     /* It stands still with the request in its socket, and is killed there. */
     MUST(service_signal(fixture()->orchestrator, SIGSTOP, err));
     fixture_touch("go");
-    client = CLI_START(PIPE_OUT | PIPE_ERR, "exec", BOX, "-n", "-c", counting_script());
+    client = CLI_START(0, "exec", BOX, "-n", "-c", counting_script());
     MUST(service_kill(fixture()->orchestrator, err));
     MUST(cluster_start_orchestrator(fixture(), err));
     MUST(sandbox_wait_online(fixture_box(), err));
