@@ -135,7 +135,7 @@ static void prepare_box(const char *name)
 /* The row comes first, so it has not run either way. */
 static void begin_command(const char *name)
 {
-    CLI_CUT("exec", BOX, "--", "touch", file_of(name, "ran"));
+    CLI_CUT("exec", "--give-up-after", "1s", BOX, "--", "touch", file_of(name, "ran"));
 }
 
 static const struct kind kinds[] = {

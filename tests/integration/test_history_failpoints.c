@@ -22,8 +22,8 @@ static void die_at(const char *point, const struct held *held)
     service_forget_status(box->link);
     MUST(cluster_start_orchestrator(fixture(), err));
     MUST(sandbox_wait_online(box, err));
-    CLEANUP_CLIENT struct fixture_client client =
-        CLI_START(0, "exec", BOX, "--id", held->id, "-n", "-c", held->script);
+    CLEANUP_CLIENT struct fixture_client client = CLI_START(
+        0, "exec", "--give-up-after", "1s", BOX, "--id", held->id, "-n", "-c", held->script);
     if (strcmp(point, "history.admitted") != 0)
         held_open(held);
     MUST(service_wait_ended(orchestrator, &status, err));
